@@ -37,15 +37,18 @@ def columns_of(batch: Any) -> dict[str, Any]:
 
 
 def _column(name: str, array: Any) -> Any:
+    # Imported in functions, since pyarrow is optional.
     import pyarrow as pa
 
     kind = array.type
+    # Tensors are extensions over lists, and features are flat.
     if isinstance(array, pa.ExtensionArray):
         return _column(name, array.storage)
     if pa.types.is_dictionary(kind):
         return _column(name, array.dictionary_decode())
     if pa.types.is_struct(kind) and {field.name for field in kind} == {"data", "shape"}:
         return _column(name, array.field("data"))  # tensors of different shapes, as Ray has them
+    # A column of nulls alone has no type; its features have no value.
     if pa.types.is_null(kind):
         return [[] for _ in range(len(array))]
     if _is_list(kind):
@@ -56,6 +59,7 @@ def _column(name: str, array: Any) -> Any:
             "strings or lists of them, or leave it out",
             feature=name,
         )
+    # Only rows of their own lengths can say that one has no value.
     if array.null_count:
         return [[] if value is None else [value] for value in array.to_pylist()]
     return array.to_numpy(zero_copy_only=False) if _is_number(kind) else _strings(array)
@@ -109,11 +113,13 @@ def _strings(array: Any) -> BytesColumn:
         width, first, rows = array.type.byte_width, array.offset, len(array)
         offsets = np.arange(first, first + rows + 1, dtype=np.int64) * width
         return BytesColumn(_bytes(array.buffers()[1]), offsets)
+    # Views have any number of buffers, and a BytesColumn has one.
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         array = array.cast(pa.large_binary())
     is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, places, values = array.buffers()
     offsets = np.zeros(1, np.int64)
+    # Arrow may leave out the offsets of an array without rows.
     if places is not None and len(array):
         every = np.frombuffer(places, np.int64 if is_large else np.int32)
         # A slice shares the buffers of the whole, and begins at its offset in them.

@@ -90,6 +90,7 @@ def missing_row(value: Any) -> int | None:
     if isinstance(value, np.ma.MaskedArray):
         is_missing = np.ma.getmaskarray(value)
     elif hasattr(value, "is_null") or hasattr(value, "isna"):  # Arrow and Polars; Pandas
+        # In NumPy's floats Pandas takes NaN for missing, where it may be a value.
         is_nan = isinstance(getattr(value, "dtype", None), np.dtype) and value.dtype.kind == "f"
         ask = value.is_null if hasattr(value, "is_null") else value.isna
         is_missing = None if is_nan else np.asarray(ask())
@@ -105,6 +106,7 @@ def as_feature(value: Any) -> Any:
         TypeError, ValueError, OverflowError: The value has no representation.
     """
     if is_message(value, MESSAGES["Feature"]):
+        # TensorFlow's class is of another descriptor pool: only its bytes can be taken.
         return MESSAGES["Feature"].FromString(value.SerializeToString())
     if isinstance(value, Ragged):
         first, last = int(value.row_splits[0]), int(value.row_splits[-1])
@@ -167,6 +169,7 @@ def _from_array(array: npt.NDArray[Any]) -> Any:
 
 def is_integers(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is of integers, with bools and the small ones of ``ml_dtypes``."""
+    # To NumPy the dtypes of ml_dtypes are of kind V; casts tell what they hold.
     return dtype.kind in "biu" or (dtype.kind == "V" and np.can_cast(dtype, np.int64))
 
 

@@ -77,6 +77,7 @@ def _shapes(spec: ShapedFeature, needs: Needs) -> Callable[[Sequence[Any]], Indi
 
     def stack(columns: Sequence[Any]) -> Indices:
         sides = [columns[numbers[side]] if side in numbers else side for side in spec.shape]
+        # Sizes that all records have are single numbers, which are repeated.
         return np.stack(np.broadcast_arrays(*sides), axis=1)
 
     return stack
@@ -237,6 +238,7 @@ def partition(
         most = counts + MOST_EMPTY_ROWS if isinstance(partition, ValueRowIds) else counts
         _check_range(numbers, rows, most)
         if isinstance(partition, ValueRowIds):
+            # Before they are made: a high number alone makes all the empty rows below it.
             claim(_make_rows(numbers, rows))
         lengths, rows = _LENGTHS[type(partition)](numbers, rows, counts)
         ends = offsets_of(lengths)[offsets_of(rows)]
@@ -277,6 +279,7 @@ def _starts(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Intege
 
 def _row_ids(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
     _refuse(np.flatnonzero(rows != counts), "there is not one row number a value")
+    # For its check alone: the numbers must rise.
     _limits(numbers, rows, counts)
     made = _make_rows(numbers, rows)
     places = numbers + np.repeat(offsets_of(made)[:-1], rows)

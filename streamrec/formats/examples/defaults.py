@@ -51,6 +51,7 @@ class UniformRowLength:
     length: Any
 
     def __post_init__(self) -> None:
+        # To Python a bool is an int.
         is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
         if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
             raise ConfigError(
@@ -184,6 +185,7 @@ def normal_sides(shape: Any, rank: Any) -> str | tuple[str | int, ...]:
         _check_rank(rank)
         return shape
     _check_rank(len(sides))
+    # The sizes are checked as a shape; names keep their places between them.
     sizes = iter(normal_shape([side for side in sides if not isinstance(side, str)]))
     return tuple(side if isinstance(side, str) else next(sizes) for side in sides)
 
@@ -276,6 +278,7 @@ def _check_count(count: int, shape: tuple[int, ...]) -> None:
 
 def _flatten(value: Any) -> list[Any]:
     if hasattr(value, "__array__"):
+        # Python's values are the same whatever library gave them.
         value = np.asarray(value).tolist()
     if not isinstance(value, list | tuple):
         return [value]
@@ -319,6 +322,7 @@ def as_plain(value: Any) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
+        # A table, so that no text of a default can be taken for it.
         return {"base64": base64.b64encode(value).decode()}
 
 
@@ -331,5 +335,6 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [from_plain(item) for item in value]
     if isinstance(value, Mapping):
+        # Without validation, foreign characters would be dropped in silence.
         return base64.b64decode(str(value.get("base64")), validate=True)
     return value

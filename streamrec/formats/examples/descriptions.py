@@ -67,6 +67,7 @@ def narrow(plain: Mapping[str, Any], dtypes: Sequence[str] | Mapping[str, str]) 
     Raises:
         ConfigError: There is no such feature, or it holds something else.
     """
+    # One loop for both forms: the empty name is taken off again below.
     parts = plain if is_pair(plain) else {"": plain}
     by_name = dtypes if isinstance(dtypes, Mapping) else {}
     known = {name for part in parts.values() for name in part}
@@ -200,6 +201,7 @@ def _check_names(pair: SequenceFeatures) -> None:
         if isinstance(spec, FixedLenSequenceFeature)
     ]
     names = [*pair.context, *pair.sequence, *lengths]
+    # Sorted, so that every run names the same one.
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ConfigError(
@@ -223,6 +225,7 @@ def _arguments(spec: FeatureSpec) -> Iterable[tuple[str, Any]]:
     """Yield the names and values of the spec's arguments, without those at their default."""
     for field in fields(spec):
         value = getattr(spec, field.name)
+        # Equal specs get equal forms, whether or not a default was spelt out.
         if field.default is MISSING or value != field.default:
             yield field.name, value
 
@@ -249,6 +252,7 @@ def _from_plain(name: str, plain: Any) -> FeatureSpec:
 def _build(kind: Any, plain: Mapping[str, Any]) -> Any:
     keys = {_SHORTER.get(field.name, field.name): field for field in fields(kind)}
     for key in plain:
+        # A kind in a key's place is a likely slip, for which a list of keys is no help.
         if key in KINDS and key not in keys:
             raise ConfigError(f'there is no key {key!r}; write kind = "{key}"')
         _require("key", key, ["kind", *keys])

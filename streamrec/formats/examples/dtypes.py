@@ -59,10 +59,12 @@ def dtype_name(dtype: Any, *, raw: bool = False) -> str:
         ConfigError: No feature can have the dtype, or it needs a package that is not installed.
     """
     name = _name_of(dtype)
+    # NumPy's names of strings hold their bits, as bytes64 and str320.
     if name in _ALSO_BYTES or name.startswith(("bytes", "str")):
         name = "bytes"
     names = RAW if raw else tuple(HELD_AS)
     if name in names:
+        # For its error: a missing package should not wait for the first batch.
         numpy_dtype(name)
         return name
     hint = did_you_mean(name, names, f"there are {', '.join(names)}", meant=_MEANT.get(name))
@@ -128,6 +130,7 @@ def range_of(name: str) -> tuple[Any, Any]:
     return -greatest, greatest
 
 
+# Seven bits of fraction, all set, at float32's exponent; np.finfo lacks this dtype.
 _GREATEST_BFLOAT16 = float.fromhex("0x1.fep127")
 
 
@@ -146,6 +149,7 @@ def narrow(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         return values
     if values.dtype == np.int64:
         return _copy(_narrow_integers(values, name), dtype)
+    # What overflows is told below, with its place.
     with np.errstate(over="ignore"):
         narrowed = _copy(values, dtype)
     # float64 holds them all; of the others, a wrong one can only have become infinite.

@@ -63,6 +63,7 @@ def features_of(name: str, column: Any, note: Note) -> FieldColumn:
     if by_column is None:
         return _column_by_row(name, column, note)
     kind, features = by_column
+    # All rows are of one kind, so the first one tells it.
     if features.rows:
         note(name, kind, 0)
     return features
@@ -160,6 +161,7 @@ def _flat(column: Any) -> tuple[Any, Indices]:
 
 
 def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[str | None, FieldColumn]:
+    # One string a row needs no pass of its own for the strings' tags.
     if (np.diff(splits) == 1).all():
         heads = _BYTES_LIST, FIRST
         return "bytes_list", FieldColumn(heads, strings.values, strings.offsets[splits])
@@ -279,6 +281,7 @@ def encode_sequence_examples(
     fields = [
         _column((tag,), kernel.MessageEncoder(entries).encode()) for tag, entries in maps if entries
     ]
+    # Both maps have their tags already.
     return _encoder(fields, b"").encode()
 
 

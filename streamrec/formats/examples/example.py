@@ -118,6 +118,7 @@ def encode_sequence_example(
         WrongFeatureType: A value has no representation; the error names the feature and the step.
     """
     features, lists = _entries(context or {}, _feature), _entries(feature_lists, _feature_list)
+    # An empty context is left out, as protobuf does with a message that is not set.
     message = FIRST + frame_bytes(features) if features else b""
     return check_length(message + SECOND + frame_bytes(lists) if lists else message)
 

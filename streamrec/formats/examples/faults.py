@@ -122,6 +122,7 @@ def explain(
         return fault.kind(fault.message, feature=fault.feature, **where)
     if fault.feature is None:
         return MalformedExample(_whole(fault, int(rows.lengths[row]), sequence), **where)
+    # The kernel tells a code and a name alone; faults are rare enough to parse again.
     record = record_bytes(rows, row)
     kind, message = _words(fault.code, fault.feature, needs, record, sequence=sequence)
     return kind(message, feature=fault.feature, **where)
@@ -188,6 +189,7 @@ def _is_wrong(code: FaultCode, need: Need, there: Mapping[str, Any]) -> bool:
     if code is FaultCode.MISSING:
         return absent
     wrong = _wrong_kind(need, held) is not None
+    # Otherwise the number of values is what is wrong.
     return wrong if code is FaultCode.WRONG_KIND else not absent and not wrong
 
 

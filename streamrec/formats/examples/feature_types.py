@@ -74,6 +74,7 @@ class FeatureTypes:
         Raises:
             WrongFeatureType: A feature has another type, or is not declared.
         """
+        # Kept apart until all are accepted: a refused record must leave no types behind.
         new: dict[str, tuple[int, int]] = {}
         for name, kind, record in values:
             if kind is not None:
@@ -82,6 +83,7 @@ class FeatureTypes:
             self.codes[name], self._since[name] = code, record
 
     def _take(self, name: str, code: int, record: int, new: dict[str, tuple[int, int]]) -> None:
+        # Values of the same call must agree among themselves, too.
         known, since = new.get(name, (self.codes.get(name), self._since.get(name)))
         if known is None and self._is_declared:
             message = "features does not name it; add it there, or leave it out of the records"

@@ -121,6 +121,7 @@ class FeatureParser:
             else SequenceFeatures(as_specs(features), {})
         )
         claims = claims or Claims()
+        # Two of them, as a feature of the context and a feature list may have one name.
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
         self._context = _compile(specs.context, needs, ColumnKind.VARLEN, pad=pad)
         self._sequence = _compile(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
@@ -135,6 +136,7 @@ class FeatureParser:
         # One call of the kernel gives the columns of the context, and behind them those of the
         # lists.
         self._split = len(needs.by_name)
+        # Only a VarLenFeature finds nothing, and no error, where the feature is a list.
         self._unproven = {
             need.plan.name: at
             for at, need in enumerate(needs.by_name.values())
@@ -195,6 +197,7 @@ class FeatureParser:
         for name in set(empty) & set(lists):
             url = masked(url_of(int(rows.shards[0]))) if url_of else "the first record"
             log.warning("%s: feature %s has no value: %s", url, name, of_a_list())
+        # Looked for once, since it takes another parse of a record.
         self._unproven = {}
 
     def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
@@ -450,6 +453,7 @@ def _note(
         counts.setdefault(name, []).append(len(values))
         if kind == "bytes_list":
             pictures.setdefault(name, set()).update(map(format_of, values))
+    # Again, since all records together may have more than each of them.
     _check_number(len(kinds))
 
 
@@ -481,6 +485,7 @@ def _infer(kind: str, counts: list[int], pictures: set[str], records: int) -> Fe
     if len(counts) == records and set(counts) == {1} and pictures and pictures <= READ_FORMATS:
         # WebP alone is given in no other channels than its own.
         return Image(channels=0) if "WebP" in pictures else Image()
+    # A record lacks it, or no one shape fits all of them.
     if len(counts) < records or len(set(counts)) > 1 or not counts[0]:
         return VarLenFeature(dtype)
     return FixedLenFeature(() if counts[0] == 1 else (counts[0],), dtype)

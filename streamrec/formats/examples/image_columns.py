@@ -43,6 +43,7 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Mak
     Raises:
         ConfigError: A library is not installed, or another spec contradicts this one.
     """
+    # Asked when the column is planned: what is missing shows before the first batch.
     for library_name in ("PIL.Image", "simplejpeg"):
         library(library_name)
     index = needs.add(ColumnPlan(name, kind, DataType.BYTES), PICTURE)
@@ -74,6 +75,7 @@ def _decode(
     column: BytesColumn, name: str, spec: Image, needs: Needs
 ) -> npt.NDArray[np.uint8] | Arrays:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
+    # Python's ints, since slices by NumPy's scalars are slower.
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
     claims = needs.claims
     wanted = _output_form(spec, claims.limits.max_pixels)

@@ -137,12 +137,15 @@ class Image(Spec[Gives_co]):
                 "channels=0 leaves the pictures' channels open, so neither a shape nor a size to "
                 "resize to nor a crop can be given; say the channels, or leave it out"
             )
+        # For its error alone.
         is_fast(self.dct_method)
         check_optional_key("key", self.key)
         pixels, most = self.max_pixels, self.max_bytes
+        # By type(), since True is an int.
         if pixels is not None and (type(pixels) is not int or pixels < 1):
             raise ConfigError(f"max_pixels must be a number from 1 up, not {pixels!r}")
         most = None if most is None else byte_size("max_bytes", most)
+        # The channels are taken out of the shape, so that equal specs compare equal.
         self._set(shape=shape and shape[:2], channels=channels, resize=resize, crop=crop)
         self._set(max_bytes=most)
 

@@ -123,6 +123,7 @@ class Claims(threading.local):
         try:
             yield
         finally:
+            # The thread parses other batches later, of which this caller must not hear.
             self._admit = _nothing
 
     def rows(self, counts: npt.NDArray[np.int64], items: int, size: int, feature: str) -> None:
@@ -209,6 +210,7 @@ class Claims(threading.local):
             ColumnFault: The pictures would take too much.
         """
         total, most = sum(sizes), self.limits.max_bytes
+        # The column's own limit does not count the batch's other columns.
         for limit, claimed in ((own, 0), (most, self._claimed)):
             if limit is not None and claimed + total + max(works, default=0) > limit:
                 raise _refuse(sizes, works, feature, limit)
@@ -384,6 +386,7 @@ def column_of(plan: ColumnPlan, dtype: str, needs: Needs, shape: tuple[int, ...]
         shape: The spec's shape, for errors.
     """
     get, name = needs.getter(plan, dtype, shape), plan.name
+    # Nothing is to be narrowed, so that no call is added for every batch.
     if dtype == HELD_AS[dtype].value:
         return get
 

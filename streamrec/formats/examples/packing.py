@@ -76,6 +76,7 @@ class Sequences(NamedTuple):
         """Copy the documents from ``first`` on."""
         begins = self.splits[:, first]
         values = {
+            # A view would keep the documents that are packed already in memory.
             name: array[begin:].copy()
             for (name, array), begin in zip(self.values.items(), begins.tolist(), strict=True)
         }
@@ -192,6 +193,7 @@ class Packer:
         skip = min(self._skip, len(plan.next))
         self._skip -= skip
         columns = assemble(held, plan.pieces, len(plan.next), limits, self._pack.padding)
+        # Pieces stand in the order of packs, so this finds each pack's first.
         _, at = np.unique(plan.pieces.pack, return_index=True)
         return Packs(
             {name: column[skip:] for name, column in columns.items()},
@@ -265,6 +267,7 @@ def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Pack
     packs = max(0, (total - used + (length - 1 if at_end else 0)) // length)
     bounds = np.minimum(used + length * np.arange(packs + 1), total)
     inside = begins[(begins > used) & (begins < bounds[-1])]
+    # A piece ends with its pack or with its document.
     edges = np.unique(np.concatenate([bounds, inside]))
     starts, counts = edges[:-1], np.diff(edges)
     document = np.searchsorted(begins, starts, "right") - 1
@@ -321,6 +324,7 @@ class FirstFit:
             lengths: int64 ``[documents, features]``: of the waiting documents, and of new ones.
             at_end: True where no document follows, so that the last group is complete.
         """
+        # Longer ones are cut off here; those to be dropped are never placed.
         counts = np.minimum(lengths, self._limits)
         rows, after, first = self._rows, [], 0
         for number in self._places(lengths):

@@ -82,6 +82,7 @@ def _without_tensor(serialized: Any) -> Any:
 
 
 def _rows(records: list[Any]) -> RecordRows:
+    # One look at the types spares the usual batch a check of each record.
     if not set(map(type, records)) <= {bytes}:
         records = list(map(_without_tensor, records))
         wrong = [one for one in records if not isinstance(one, _BYTES)]
@@ -148,7 +149,9 @@ def _of_default(spec: FeatureSpec) -> str:
 
 def _compile_fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     given = spec.default_value
+    # A scalar's default stands alone in a spec; the kernel takes a tuple.
     default = given if spec.shape or given is None else (given,)
+    # A bool's default is a bool, and the kernel's list is of int64.
     if default is not None and HELD_AS[spec.dtype] is DataType.INT64:
         default = tuple(map(int, default))
     plan = ColumnPlan(name, ColumnKind.FIXED, HELD_AS[spec.dtype], spec.shape, default)
@@ -192,6 +195,7 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
 
 
 def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
+    # () says to the kernel that a list may be missing, and None that it may not.
     default = () if spec.allow_missing else None
     dtype = "bytes" if spec.raw else spec.dtype
     plan = ColumnPlan(name, ColumnKind.STEPS, HELD_AS[dtype], default=default)
@@ -228,6 +232,7 @@ def _raw_items(
     odd = np.flatnonzero(held != size)
     if len(odd):
         item = int(odd[0])
+        # "right", since empty rows before the item have the same split.
         row = int(np.searchsorted(row_splits, item, "right")) - 1
         what = f"item {item - row_splits[row]} holds {held[item]} bytes"
         raise _odd(row, name, f"{what}, but shape {spec.shape} of {spec.dtype} takes {size}")
@@ -254,6 +259,7 @@ def _items(
         return items
     lengths = np.diff(row_splits)
     each = _OFFSET if isinstance(values, BytesColumn) else values.itemsize
+    # Every row becomes as long as the longest: one long record multiplies the batch.
     count = len(lengths) * int(lengths.max(initial=0))
     claims.rows(lengths, count, each * math.prod(spec.shape), name)
     return pad(items, spec.default_value)
@@ -294,6 +300,7 @@ def _pad_strings(
     sizes = np.full(len(given), len(default), np.int64)
     sizes[given] = np.diff(values.offsets)
     octets = values.values
+    # An empty default takes no bytes, so that the given strings stay where they are.
     if default and not given.all():
         own = np.repeat(given, sizes)
         octets = empty((len(own),), np.uint8)

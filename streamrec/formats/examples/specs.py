@@ -238,6 +238,7 @@ class RaggedFeature(Spec[Ragged]):
     key: str | None = None
 
     def __post_init__(self) -> None:
+        # One name for both from here on, so that equal specs compare equal.
         self._set(value_key=one_key(self.key, self.value_key), key=None)
         if not isinstance(self.partitions, list | tuple):
             raise ConfigError(f"partitions must be a list of partitions, not {self.partitions!r}")
@@ -411,6 +412,7 @@ def _spec(name: str, spec: Any) -> FeatureSpec:
 
 def _copy(what: str, kinds: Mapping[str, Any], other: Any) -> Any:
     """Make an object of our class from another library's of the same name."""
+    # By the class's name, so that TensorFlow need not be imported.
     by_name = {kind.__name__: kind for kind in kinds.values()}
     kind = by_name.get(type(other).__name__)
     if kind in (None, ShapedFeature, Image):  # TensorFlow has neither; Pillow has an Image

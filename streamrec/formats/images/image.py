@@ -75,7 +75,9 @@ def read_bmp(contents: memoryview, wanted: OutputForm) -> Picture:
             f"the BMP claims {width} x {abs(height)} pixels of {bits} bits: it is corrupt; "
             "replace it"
         )
+    # Each row is filled up to a multiple of four bytes.
     held, stride = bits // 8, (width * bits // 8 + 3) // 4 * 4
+    # Compared before memory is set aside: a header may claim any size.
     if len(contents) < begin + stride * abs(height):
         raise MalformedImage("the BMP ends inside its pixels: it is truncated; replace it")
 
@@ -283,6 +285,7 @@ def read_picture(
     """
     if wanted.channels not in (0, 1, 3, 4) or isinstance(wanted.channels, bool):
         raise ConfigError(f"channels must be 0, 1, 3 or 4, not {wanted.channels!r}")
+    # For its error alone: a wrong name fails whatever the picture's format is.
     is_fast(wanted.dct_method)
     try:
         octets = memoryview(contents).cast("B")
@@ -302,6 +305,7 @@ def read_picture(
             "here; convert it"
         )
     picture = _READERS[name][0](octets, wanted)
+    # For all formats, before any pixel; some readers must check earlier, too.
     check_size(picture.shape, wanted.max_pixels)
     return picture if wanted.window is None else take_window(picture, wanted.window)
 
@@ -309,6 +313,7 @@ def read_picture(
 def format_of(contents: Bytes) -> str:
     """Return the name of a picture's format, by its first bytes; ``""`` if it is not known."""
     patterns = {name: pattern for name, (_, pattern) in _READERS.items()} | _NOT_READ
+    # The longest pattern has 12 bytes.
     first = bytes(memoryview(contents)[:12])
     return next((name for name in patterns if re.match(patterns[name], first, re.DOTALL)), "")
 
@@ -346,8 +351,10 @@ def _memory_file() -> BinaryIO:
 
     While Pillow encodes into a descriptor, other threads run.
     """
+    # Linux has such files; macOS and Windows have none.
     if not hasattr(os, "memfd_create"):
         return io.BytesIO()
+    # Unbuffered, since Pillow writes into the descriptor, past Python's buffer.
     return os.fdopen(os.memfd_create("picture"), "w+b", buffering=0)
 
 
@@ -375,6 +382,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     if not -1 <= compression <= 9:
         raise ConfigError(f"compression must be a number from -1 to 9, not {compression!r}")
     height, width, channels = array.shape
+    # PNG's colour types of 1 to 4 channels: gray, gray and alpha, RGB, RGBA.
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     # A PNG has the high byte of a number first.

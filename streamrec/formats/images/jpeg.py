@@ -67,6 +67,7 @@ def decode_region(
     stream = codec.CodeStream(np.frombuffer(contents, np.uint8))
     part = stream.get_sub_code_stream(region=codec.Region(*_corners(window)))
     image = _decoder(codec, fast).decode(part, params=_parameters(codec, out.shape[2]))
+    # It gives None for what it cannot decode; decoding the whole then says why.
     if image is None or image.shape != out.shape:
         return False
     out[...] = image.cpu()
@@ -217,6 +218,7 @@ def _refusing(contents: memoryview) -> Iterator[None]:
 def _check_supported(contents: memoryview) -> None:
     """Refuse a JPEG whose frame says that libjpeg-turbo does not decode it."""
     kind, frame, *_ = _layout(contents)
+    # Six bytes, and three for each channel (ITU-T T.81, B.2.2); another one is corrupt.
     if len(frame) < 6 or len(frame) != 6 + 3 * frame[5]:
         return
     height = int.from_bytes(frame[1:3], "big")
@@ -226,6 +228,7 @@ def _check_supported(contents: memoryview) -> None:
         why = f"has {frame[0]} bits a channel"
     elif frame[5] not in (1, 3, 4):
         why = f"has {frame[5]} channels"
+    # A segment behind the first scan would say it (ITU-T T.81, B.2.5).
     elif not height:
         why = "has its height only after its pixels"
     else:
@@ -258,6 +261,7 @@ class _JPEGLayout(NamedTuple):
     def coefficients(self) -> int:
         """Bytes of the coefficients, which are kept until the last scan: two for each number."""
         height, width = (int.from_bytes(self.frame[at : at + 2], "big") for at in (1, 3))
+        # A channel's two sampling factors share a byte; a corrupt 0 must not divide.
         sides = [(octet >> 4 or 1, octet & 15 or 1) for octet in self.frame[7::3]]
         across = max((one[0] for one in sides), default=1)
         down = max((one[1] for one in sides), default=1)
@@ -289,6 +293,7 @@ def _bounds(octets: bytes) -> Iterator[tuple[int, int]]:
 
     What stands between them is passed over, as libjpeg does.
     """
+    # Behind the two bytes that begin every picture.
     at = octets.find(b"\xff", 2)
     while 0 <= at < len(octets) - 4:
         marker, size = octets[at + 1], int.from_bytes(octets[at + 2 : at + 4], "big")
@@ -349,6 +354,7 @@ def _decode_by_pillow(contents: memoryview, out: npt.NDArray[Any]) -> None:
     with _ONE_BY_ONE:
         # By the codec alone: a program may have told Pillow to load truncated pictures.
         image = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
+        # A fraction of the picture was wanted, which the plain codec does not give.
         if size != out.shape[1::-1]:
             image = image.resize(out.shape[1::-1])
         for rows, part in bands(image):

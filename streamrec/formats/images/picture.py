@@ -174,6 +174,7 @@ def bands(image: Any) -> Iterator[tuple[slice, Any]]:
     if height >= image.height:
         yield slice(0, image.height), image
         return
+    # Below, rows are cut from the core image, which is there once pixels are loaded.
     image.load()
     for top in range(0, image.height, height):
         bottom = min(top + height, image.height)
@@ -201,6 +202,7 @@ def library(name: str = "PIL.Image") -> Any:
         ) from None
 
 
+# Kept: an import that fails searches the whole path each time.
 @cache
 def optional(name: str) -> Any | None:
     """Return a module that makes decoding faster; ``None`` where it is not installed."""
@@ -238,6 +240,7 @@ def refusing(kind: str) -> Iterator[None]:
     try:
         yield
     except library().DecompressionBombError as error:
+        # By Pillow's own limit, which holds inside of its readers whatever max_pixels says.
         raise MalformedImage(
             f"the {kind} is too large ({error}); raise PIL.Image.MAX_IMAGE_PIXELS, if you trust it"
         ) from None

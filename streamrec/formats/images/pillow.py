@@ -110,6 +110,7 @@ def _measure(contents: memoryview, wanted: OutputForm) -> tuple[int, int, int]:
     count = height = width = 0
     try:
         for frame in _frames(contents):
+            # EOFError, since the cut-off errors below are forgiven behind the first frame.
             if not (frame.width and frame.height):
                 raise EOFError("a frame has no pixels")
             count, height, width = count + 1, max(height, frame.height), max(width, frame.width)
@@ -152,6 +153,7 @@ def _frames(contents: memoryview) -> Iterator[_GIFFrame]:
                 bits=contents[at],
                 data=contents[at + 1 : end],
             )
+            # A control extension holds for the next frame alone (GIF89a, section 23).
             at, transparent = end, -1
         else:  # some writers leave bytes between blocks
             begin = _BEGINS.search(contents, at)
@@ -160,6 +162,7 @@ def _frames(contents: memoryview) -> Iterator[_GIFFrame]:
 
 def _palette(contents: memoryview, at: int, flags: int) -> tuple[memoryview, int]:
     """Return the palette that begins here, if flags say so, and the place behind it."""
+    # The low bits are the power of two, less one, of the colours (GIF89a, sections 18 and 20).
     size = 3 << (flags & 7) + 1 if flags & _HAS_PALETTE else 0
     return contents[at : at + size], at + size
 
@@ -241,6 +244,7 @@ def _entries(contents: memoryview) -> Iterator[tuple[int, int, int, int]]:
     """
     head = bytes(contents[:4])
     order = "<" if head.startswith(b"I") else ">"
+    # The version of BigTIFF is 43, which is "+"; that of TIFF is 42.
     is_big = b"+" in head
     offset, number, entry = ("Q", "Q", "HHQ8s") if is_big else ("I", "H", "HHI4s")
     (at,) = struct.unpack_from(order + offset, contents, 8 if is_big else 4)
@@ -311,8 +315,10 @@ def _webp_sides(contents: memoryview) -> tuple[int, int]:
     """
     kind, body = bytes(contents[12:16]), bytes(contents[20:30])
     if kind == b"VP8X":
+        # Both sides are stored less one.
         width, height = (int.from_bytes(body[at : at + 3], "little") + 1 for at in (4, 7))
     elif kind == b"VP8L":
+        # Behind a byte of signature; 14 bits for each side, less one.
         bits = int.from_bytes(body[1:5], "little")
         width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     else:

@@ -52,6 +52,7 @@ def _header(header: bytes, size: int) -> bytes:
     """Return zlib's header with the smallest window that holds the data (RFC 1950, clause 2.2)."""
     window = min(header[0] >> 4, max(0, (size - 1).bit_length() - 8))
     first, second = window << 4 | zlib.DEFLATED, header[1] & 0xE0
+    # The two bytes as a number must be a multiple of 31.
     return bytes([first, second + 31 - (first << 8 | second) % 31])
 
 
@@ -76,8 +77,10 @@ def _filter(rows: Octets, pixel: int) -> Iterator[bytes]:
 def _usable(height: int, width: int) -> list[int]:
     """Return the filters that may serve; those that look at what is never there do not."""
     usable = [0, 1, 2, 3, 4]
+    # A single row has nothing above it, where filters 2 to 4 look.
     if height == 1:
         usable = [0, 1]
+    # A single column has nothing to its left, where filters 1, 3 and 4 look.
     if width == 1:
         usable = [each for each in usable if each in (0, 2)]
     return usable
@@ -91,6 +94,7 @@ def _differences(rows: Octets, above: Octets, pixel: int) -> Octets:
     # Wider, as sums and differences of bytes do not fit a byte.
     a, b, c = (each.astype(np.int16) for each in (left, above, corner))
     by_a, by_b, by_c = np.abs(b - c), np.abs(a - c), np.abs(a + b - 2 * c)
+    # Of equals the left goes first, then the one above (ISO/IEC 15948, 9.4).
     paeth = np.where(by_b <= by_c, above, corner)
     paeth = np.where((by_a <= by_b) & (by_a <= by_c), left, paeth)
     average = ((a + b) // 2).astype(np.uint8)
@@ -155,6 +159,7 @@ def _without_extras(contents: memoryview) -> memoryview:
         # What is not a chunk any more is left as it is, for Pillow to refuse.
         if end > len(contents) or not kind.isalpha():
             break
+        # Behind the pixels, such chunks come too late to have a say in them.
         before &= kind != b"IDAT"
         if kind[:1].isupper():
             _check_critical(kind, contents[at:end])
@@ -267,12 +272,14 @@ def _gamma(info: Any) -> int | None:
 
 def _gray(colours: npt.NDArray[Any], gamma: int | None, bits: int) -> npt.NDArray[Any]:
     """Weigh colours as libpng does: in linear light where the picture says what that is."""
+    # Its tables then keep 11 of 16 bits: libpng's PNG_MAX_GAMMA_8.
     dropped = 5 if bits == 8 and colours.dtype == np.uint16 else 0
     if gamma is None:
         wide = colours.astype(np.uint32)
     else:
         wide = _curve((10**10 + gamma // 2) // gamma, colours.dtype, dropped)[colours]
     weighted = (wide * np.array(_WEIGHTS, np.uint32)).sum(axis=2, dtype=np.uint32, keepdims=True)
+    # libpng rounds numbers of 16 bits and those in linear light, and cuts off others.
     rounding = np.uint32(1 << 14 if gamma or colours.dtype == np.uint16 else 0)
     gray = ((weighted + rounding) >> 15).astype(colours.dtype)
     if gamma is not None:

@@ -65,6 +65,7 @@ def hint_at_kind(head: bytes) -> str:
             return f"this looks like {kind}"
     if not _is_text(head):
         return ""
+    # A byte order mark or blank lines may stand before a page's first tag.
     is_markup = head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<")
     return f"this looks like {_MARKUP if is_markup else _TEXT}"
 
@@ -80,6 +81,7 @@ def _is_text(head: bytes) -> bool:
     return True
 
 
+# Python 3.14 has the module; the backport gives older ones the same names.
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -128,6 +130,7 @@ FREE = 256 << 20
 
 def of_name(url: str, encoding: str | None = None) -> Compression:
     """Return the compression that the store's Content-Encoding, or else the suffix, names."""
+    # Without the query, which is a signature and may end in anything.
     suffix = PurePosixPath(url.partition("?")[0]).suffix.lower()
     return _ENCODINGS.get(encoding or "") or _SUFFIXES.get(suffix, "none")
 
@@ -316,6 +319,7 @@ class Decompressor:
         return len(data) - len(bytes(data).lstrip(b"\0"))
 
     def _check_ratio(self) -> None:
+        # With what no target has taken yet, or a bomb would be found a call too late.
         produced = self.produced + len(self._out)
         if produced > self._free and produced > self._ratio * self.consumed:
             raise self._error(
@@ -333,10 +337,12 @@ class Decompressor:
                 f"the {self.kind} stream needs {needs}, which is not supported; write the shard "
                 f"with {self.kind}'s usual settings",
             )
+        # zlib writes "Error -3 while decompressing data: " before the cause.
         reason = str(error).rpartition(": ")[2].rstrip(".")
         advice = "fetch or write the shard again, or set compression to its real one"
         if self.members > 1:
             advice = f"the streams before ({self.members - 1}) are intact, so cut off the rest"
+        # What the library still holds is lost, too: its output never came out.
         offset = self.consumed - (self._member.held if self._member else 0)
         return CorruptCompression(
             f"the data from byte {offset} of the object on are not an intact {self.kind} stream "
@@ -355,6 +361,7 @@ def _name_unsupported(reason: str) -> str:
     Args:
         reason: The library's words for its failure.
     """
+    # The library refuses windows above 2^27 bytes unless it is told otherwise.
     if "requires too much memory" in reason:
         return "a window of more than 128 MiB"
     return "a dictionary" if any(words in reason for words in _NEEDS_DICTIONARY) else ""
@@ -389,7 +396,9 @@ class _Member:
             self.pending = not (stream.eof or stream.needs_input)
             self.held = self.held + len(data) if self.pending else 0
         else:
+            # zlib gives back what it did not use: in one place at a member's end, else in another.
             left = stream.unused_data if stream.eof else stream.unconsumed_tail
+            # A full output may leave more inside, which zlib does not tell; a call costs little.
             self.pending = len(out) == most and not stream.eof
         return len(data) - len(left), out
 
@@ -410,6 +419,7 @@ class Compressor:
             self._stream = zstd.ZstdCompressor(options=options)
             self._modes = zstd.ZstdCompressor.FLUSH_BLOCK, zstd.ZstdCompressor.FLUSH_FRAME
         else:
+            # zlib's own gzip header has no time in it, so that equal data give equal bytes.
             self._stream = zlib.compressobj(wbits=_WINDOW_BITS[kind])
             self._modes = zlib.Z_SYNC_FLUSH, zlib.Z_FINISH
 

@@ -92,7 +92,9 @@ class ShardEntry:
         """
         chunks, begins, rows = self._begun_in(block)
         for row, begin, crc in zip(rows.tolist(), begins, self.crcs[chunks], strict=True):
+            # Where no record begins, there is none to compare; 0 is a CRC that an old index lacks.
             is_same = block.offsets[row] != begin or crc in (0, footer(block, row))
+            # The payload's CRC takes a pass over it, so it is checked last.
             if not is_same and is_intact(block, row):
                 return int(row)
         return None
@@ -113,6 +115,7 @@ class ShardEntry:
         """Return the chunks that begin in a block, the places in it, and the rows there."""
         if block.lost or not len(block):
             return slice(0), _NONE, _NONE
+        # Offsets are those of payloads, but a chunk begins with a frame's header.
         before = block.base - HEADER
         first = int(np.searchsorted(self.begins, before + block.offsets.item(0)))
         last = int(np.searchsorted(self.begins, before + block.offsets.item(-1), "right"))
@@ -181,6 +184,7 @@ class Index:
     def encode(self) -> bytes:
         """Serialize the index, in the latest version."""
         entries = self.entries
+        # A file's name need not be UTF-8: Python holds other bytes as surrogates.
         names = [entry.name.encode(errors="surrogateescape") for entry in entries]
         text = b"".join(names)
         counts = [len(entry.begins) for entry in entries]
@@ -242,6 +246,7 @@ class ChunkFinder:
             self.first_records.append(block.first_ordinal + at)
             self.crcs.append(footer(block, at))
             at = self._next(starts)
+        # By the block's own number, so that lost records before it count as well.
         self.records = block.first_ordinal + len(block)
 
     def _next(self, starts: npt.NDArray[np.int64]) -> int:
@@ -275,6 +280,7 @@ def index_url(urls: Sequence[str]) -> str:
     if len(set(urls)) > 1:
         # Digits and separators that all numbers begin with are not a part of the dataset's name.
         stem = stem.rstrip("0123456789-_.=")
+    # Without a stem the name would begin with a dot, which hides the file.
     return f"{directory}{slash}{stem or 'shards'}{SUFFIX}"
 
 
@@ -331,6 +337,7 @@ def _entries(data: bytes) -> list[ShardEntry]:
     """Check all of an index's bytes, and return its entries."""
     version, shards, chunks, text_bytes = _check_header(data)
     has_etags = version == WITH_ETAGS
+    # In the order of the layout in docs/reference/dataset-index.md.
     columns = [*[("<i8", shards)] * 2, *[("<u4", shards)] * (2 + has_etags)]
     columns += [*[("<i8", chunks)] * 2, ("<u4", 0 if has_etags else chunks)]
     arrays, at = [], _HEAD.size
@@ -343,9 +350,11 @@ def _entries(data: bytes) -> list[ShardEntry]:
         raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
     text = data[at:-_DIGEST]
     strings = _strings(text, names, "surrogateescape")  # a file's name need not be UTF-8
+    # Entries are found by name, so one of the two would never be read.
     if len(set(strings)) != shards:
         raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
     versions = _strings(text[sum(names) :], etags[0]) if etags else [""] * shards
+    # With 0, which says that a CRC is not known, no record is compared.
     crcs = np.zeros(chunks, np.int64) if has_etags else crcs.astype(np.int64)
     bounds = [0, *accumulate(counts)]
     entries = [
@@ -367,9 +376,11 @@ def _entries(data: bytes) -> list[ShardEntry]:
 
 def _check_header(data: bytes) -> tuple[int, int, int, int]:
     """Check length and digest; return version, numbers of shards and chunks, and bytes of text."""
+    # Foreign bytes first: they would give any version, and the wrong advice.
     if len(data) < _HEAD.size + _DIGEST or data[:8] != MAGIC:
         raise MalformedIndex(f"the object does not begin like an index, {_DAMAGED}")
     _, version, shards, chunks, text = _HEAD.unpack_from(data)
+    # Before length and digest, which a later version may count differently.
     if version not in _SHARD:
         raise MalformedIndex(
             f"the index has version {version}, but this streamrec reads {VERSION} and older ones; "
@@ -406,6 +417,7 @@ def check_entry(entry: ShardEntry) -> None:
     if not len(entry.begins) == len(entry.first_records) == len(entry.crcs):
         sound = False
     elif not len(entry.begins):
+        # The first record begins a chunk, so only an empty shard has none.
         sound = entry.records == entry.size == 0
     else:
         sound = bool(
@@ -414,6 +426,7 @@ def check_entry(entry: ShardEntry) -> None:
             and entry.size < LARGEST_SHARD
             and (np.diff(begins) > 0).all()
             and (np.diff(firsts) > 0).all()
+            # The shortest record is a frame without a payload.
             and (np.diff(firsts) <= np.diff(begins) // (HEADER + FOOTER)).all()
         )
     if not sound:

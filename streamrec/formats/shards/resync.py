@@ -112,6 +112,7 @@ class Resync:
         length, crc = _HEADER.unpack_from(held.data)
         if length > LARGEST or kernel.masked_crc32c(_LENGTH.pack(length)) != crc:
             guesses = {_frame_size(length), _frame_size(length_of_crc(unmask(crc)))}
+            # The shorter one first, since fewer bytes must be held to try it.
             self._guesses = sorted(size for size in guesses if size <= LARGEST_GUESS)
             self._look = self._at_guesses
         elif left is not None and _frame_size(length) > left:
@@ -126,6 +127,7 @@ class Resync:
         while self._guesses:
             size = self._guesses[0]
             fits = left is None or size <= left
+            # One that is not wholly held is asked for, and tried when it has come.
             if fits and (len(held) < size or _is_payload_intact(held, 0, size)):
                 return self._whole(size, held)
             del self._guesses[0]
@@ -152,6 +154,7 @@ class Resync:
         return self._more(held, left)
 
     def _search(self, held: ByteArray, left: int | None) -> Answer:
+        # A frame has at least a header and a footer, so the last places wait for more bytes.
         stop = min(len(held) - HEADER - FOOTER + 1, LARGEST_PART)
         while self._next < stop:
             last = min(self._next + STRIDE, stop)
@@ -193,10 +196,12 @@ class Resync:
     def _give_up(self, held: ByteArray, left: int | None) -> LostBytes:
         """Give up the held bytes, or the first part of them, in which nothing intact begins."""
         size = min(len(held), LARGEST_PART)
+        # The bytes given up leave the front of those held, and places move with them.
         self._next = max(0, self._next - size)
         return self._lose(size, done=size == left)
 
     def _lose(self, size: int, *, done: bool = True) -> LostBytes:
+        # The first part counts as a record; those that continue it count as none.
         records, self._records = self._records, 0
         return LostBytes(size, records, exact=False, done=done)
 
@@ -247,6 +252,7 @@ def _masked_crcs(held: ByteArray, places: Indices) -> npt.NDArray[np.uint32]:
 @cache
 def _tables() -> list[npt.NDArray[np.uint32]]:
     """Return, for each of 8 bytes, a table of the changes of their CRC by that byte's value."""
+    # CRCs are linear but for a constant, so the changes by single bytes can be xored.
     zero = _crc_of_length(0)
     return [
         np.array([_crc_of_length(byte << 8 * k) ^ zero for byte in range(256)], np.uint32)

@@ -203,9 +203,11 @@ class FrameScanner:
             return self._step_over(view, self._search)
         blocks: list[RecordBlock] = []
         begin = self._complete_tail(view, blocks) if self._tail else 0
+        # Still incomplete, so the view is used up; or a fault, behind which nothing is read.
         if self._tail or self._fault:
             return blocks, begin
         stop, needed = self._scan(view, begin, len(view), blocks)
+        # Nothing is copied where the same memory comes again, or the view ends with a record.
         if more or self._fault or stop == len(view):
             return blocks, stop
         self._tail.take(view[stop:], needed)
@@ -348,6 +350,7 @@ class FrameScanner:
 
     def _fault_of(self, buffer: ByteArray, found: FrameScan) -> DataError | None:
         """Return the error for the frame at which a scan stopped; ``None`` if nothing is wrong."""
+        # Checked before the bytes are waited for: a wrong length could ask for a terabyte.
         may_come = found.needed <= _frame_size(self._most) and self._fits(found.needed)
         if not found.fault and (may_come or not found.needed):
             return None
@@ -382,11 +385,13 @@ class FrameScanner:
 
     def _advice(self, head: bytes) -> str:
         """Return what to do about a frame that begins with these bytes."""
+        # Only the first bytes of an object tell its kind.
         foreign = "" if self.offset else hint_at_kind(head)
         return foreign or "fetch or write the shard again"
 
     def _too_long(self, length: int, stored: int) -> DataError:
         """Return the error for a length beyond the limit or the shard's end, or for a wrong CRC."""
+        # A length that its CRC denies is damage, and not a record that is too large.
         if kernel.masked_crc32c(_LENGTH.pack(length)) != stored:
             return self._corrupt_length(length, stored)
         if not self._fits(_frame_size(length)):

@@ -69,6 +69,7 @@ def _shape_of_values(value: Any) -> tuple[int, ...]:
         return as_array(value).shape
     if not _is_list(value):
         return ()
+    # By the first of each list; _leaves() refuses the others if they differ.
     return (len(value), *(_shape_of_values(value[0]) if len(value) else ()))
 
 
@@ -89,6 +90,7 @@ def _leaves(value: Any, shape: tuple[int, ...]) -> Iterator[Any]:
 
 def _infer(values: list[Any]) -> npt.NDArray[Any]:
     if not values:
+        # TensorFlow takes a list without values for one of float32.
         return np.empty(0, np.float32)
     first = values[0]
     if type(first) is int and any(isinstance(value, _FLOAT) for value in values):
@@ -108,6 +110,7 @@ def _infer(values: list[Any]) -> npt.NDArray[Any]:
         return _integers(values)
     if isinstance(first, _COMPLEX):
         return np.array(values, np.complex128)
+    # NumPy's scalars keep their dtype; Python's floats have none.
     has_own = isinstance(first, np.float64 | np.float16)
     return _floats(values, type(first) if has_own else np.float32)
 
@@ -214,6 +217,7 @@ def serialize_tensor(array: Any) -> bytes:
             f"a tensor cannot hold {array.dtype}; convert the array to a dtype that TensorFlow has"
         )
     proto = _PROTO(dtype=kind.number)
+    # A scalar's shape has no dimensions; it is written all the same, as TensorFlow does.
     proto.tensor_shape.SetInParent()
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
@@ -224,6 +228,7 @@ def serialize_tensor(array: Any) -> bytes:
     # Joined by hand, since protobuf would copy large arrays three times.
     parts = [proto.SerializeToString()]
     if array.size:
+        # Fields stand in the order of their numbers: those before are 1 and 2, and this is 4.
         parts += [_CONTENT_TAG, varint(array.nbytes), _little_endian(array)]
     return b"".join(parts)
 
@@ -352,6 +357,7 @@ def _from_content(content: bytes, kind: TensorType, shape: tuple[int, ...]) -> n
     if kind.name == "string":
         return _from_list(_as_objects(_strings(content, count)), shape, 0)
     size = count * kind.dtype.itemsize
+    # Before memory is allocated: a shape may claim any size.
     if size != len(content):
         raise _broken(
             f"its shape {shape} of {kind.name} takes {size} bytes, but it has {len(content)}"
@@ -366,6 +372,7 @@ def _from_content(content: bytes, kind: TensorType, shape: tuple[int, ...]) -> n
 
 def _strings(content: bytes, count: int) -> list[bytes]:
     """Split content into strings: it has their lengths as varints, then the strings end to end."""
+    # Each string takes a byte for its length, so the list below cannot outgrow the message.
     if count > len(content):
         raise _broken(f"its {len(content)} bytes cannot hold {count} strings")
     lengths, place = [], 0
@@ -391,6 +398,7 @@ def _length(content: bytes, place: int) -> tuple[int, int]:
         # Seven bits a byte, the lowest first; the eighth says that more follow.
         value |= (octet & 0x7F) << (7 * shift)
         if octet < 0x80:
+            # Five bytes have 35 bits, of which TensorFlow drops the upper three.
             return value & 0xFFFFFFFF, place + shift + 1
     raise _broken("a string's length does not end")
 

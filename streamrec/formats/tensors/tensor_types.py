@@ -62,8 +62,10 @@ def decode_raw(
     memory = array.reshape(-1).view(np.uint8)
     memory[:] = octets
     if kind.name == "bool":
+        # NumPy's bools must be 0 or 1, and any other byte is true here.
         np.minimum(memory, 1, out=memory)
     if little_endian != (sys.byteorder == "little"):
+        # A complex number is two floats, whose bytes are swapped apart.
         part = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
         memory.view(f"u{part}").byteswap(inplace=True)
     return array
@@ -144,6 +146,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(index(size) for size in (shape if isinstance(shape, Iterable) else [shape]))
     except TypeError:
+        # Not a size at all; the check below refuses it.
         sizes = (-2,)
     if min(sizes, default=0) < -1 or sizes.count(-1) > 1:
         raise ConfigError(f"shape must be sizes from 0 up, of which one may be -1, not {shape!r}")
@@ -194,6 +197,7 @@ _TYPES = (
     TensorType("float8_e5m2fnuz", 28, "float8_val"),
 )
 _BY_NAME = {kind.name: kind for kind in _TYPES}
+# Types whose values are not read; they have names for errors alone.
 _NAMES = {kind.number: kind.name for kind in _TYPES} | {
     11: "qint8",
     12: "quint8",
@@ -232,6 +236,7 @@ def as_tensor_type(out_type: Any) -> TensorType:
 
 def type_of_dtype(dtype: np.dtype[Any]) -> TensorType | None:
     """Return the type of an array's values; ``None`` where TensorFlow has none."""
+    # T is the string of any width that NumPy 2 has.
     return _BY_NAME.get("string" if dtype.kind in "OSTU" else dtype.name)
 
 
@@ -241,6 +246,7 @@ def name_of_number(number: int) -> str:
 
 
 def _name(out_type: Any) -> str:
+    # A tf.DType, known by its attribute, so that TensorFlow need not be imported.
     if hasattr(out_type, "as_numpy_dtype"):
         return str(out_type.name)
     if isinstance(out_type, type) and out_type in _PYTHON_TYPES:
