@@ -24,9 +24,11 @@ __all__ = [
     "scan_frames",
 ]
 
+# At the first import and once for the process, so that a warning comes once, too.
 implementation, _module = choose()
 """The name of the kernel that runs: ``"native"`` or ``"python"``."""
 
+# Type checkers see the names of one kernel; those of the other are the same.
 if TYPE_CHECKING:
     from streamrec.kernel.reference import (
         MessageEncoder,

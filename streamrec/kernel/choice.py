@@ -39,6 +39,7 @@ def choose() -> tuple[str, ModuleType]:
         return name, import_module(_MODULES[name])
     except ImportError as error:
         notice = explain(error)
+        # Whoever asked for it by name must not get the slow one in its place.
         if wanted:
             raise ConfigError(
                 f"{VARIABLE} is {wanted!r}, but the kernel in C {notice.reason}; "

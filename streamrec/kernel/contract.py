@@ -57,6 +57,7 @@ MASK_DELTA = 0xA282EAD8
 
 def mask(crc: int) -> int:
     """Convert a CRC32C to the masked form that a TFRecord stores."""
+    # Python's integers do not wrap around as TensorFlow's uint32 do.
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
@@ -66,6 +67,7 @@ def unmask(stored: int) -> int:
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
+# The numbers are those of enum sr_fault in c/fault.h.
 class FaultCode(IntEnum):
     """A fault of a frame or a record."""
 
@@ -143,6 +145,7 @@ class ColumnPlan:
     @property
     def count(self) -> int:
         """The values in one row of a ``FIXED`` column, or the bytes in one of ``RAW``."""
+        # 1 for the shape (), which is a single value.
         return prod(self.shape)
 
 

@@ -41,7 +41,9 @@ def explain(
         search: The directories in which Python looks for packages; ``sys.path`` by default.
     """
     root = package.parent
+    # A clone has it beside the package; an installation does not.
     clone = (root / "setup.py").exists()
+    # The file is there and its import failed: it is of another system, or broken.
     if find_spec(MODULE) is not None:
         return KernelNotice(f"cannot be loaded ({error})", _build(root, clone=clone))
     other = _compiled_elsewhere(package, sys.path if search is None else search)
@@ -63,6 +65,7 @@ def _compiled_elsewhere(package: Path, search: Iterable[str]) -> Path | None:
     """Return another copy of the package that has the kernel in C, if Python could find one."""
     for directory in search:
         other = Path(directory, package.name).absolute()
+        # Python loads extensions by several suffixes, and a build uses one of them.
         files = (other / "kernel" / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES)
         if other != package.absolute() and any(file.exists() for file in files):
             return other
@@ -80,5 +83,6 @@ def _build(root: Path, *, clone: bool) -> str:
 
 def _has_compiler() -> bool:
     """Return whether the compiler is here with which setuptools would build."""
+    # CC may hold a launcher and options, as in "ccache gcc -m64".
     words = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     return bool(words) and shutil.which(words[0]) is not None

@@ -136,7 +136,7 @@ class FeatureParser:
         # One call of the kernel gives the columns of the context, and behind them those of the
         # lists.
         self._split = len(needs.by_name)
-        # Only a VarLenFeature finds nothing, and no error, where the feature is a list.
+        # Only rows of any length find nothing, and no error, in what is a feature list.
         self._unproven = {
             need.plan.name: at
             for at, need in enumerate(needs.by_name.values())

@@ -59,6 +59,7 @@ class PlannedColumn:
         self.plan = plan
         self._shape, self._dtype = plan.shape, _DTYPES[plan.dtype]
         self._is_fixed = plan.kind is ColumnKind.FIXED
+        # Of strings the bytes are not known before measuring, even where their number is.
         self._has_place = plan.kind is ColumnKind.RAW or (
             self._is_fixed and plan.dtype is not DataType.BYTES
         )
@@ -92,6 +93,7 @@ class PlannedColumn:
         """Allocate the memory for measuring records of ``size`` bytes in all."""
         if not self._has_place:
             splits = None if self._is_fixed else _offsets(rows)
+            # A span is two numbers: struct sr_span in c/examples.h.
             return None, splits, np.empty(2 * rows, np.uint32)
         # Where the records cannot hold so many values, measuring finds the row that lacks them
         # without the memory, and reports it.
@@ -105,6 +107,7 @@ class PlannedColumn:
         spans = measured[2]
         if spans is None:
             return None
+        # The extension writes ends alone; the leading 0 is in the same memory before them.
         ends = _offsets(values)[1:] if self._counted else None
         step_ends = _offsets(steps)[1:] if self._has_steps else None
         return room.array((size[self._counted],), self._dtype, place), ends, step_ends, spans
@@ -147,9 +150,11 @@ def layout(sizes: Iterable[int]) -> Layout:
         if size >= LARGE:
             places.append((-1, 0))
             continue
+        # An empty piece takes even a column above the limit.
         if pieces[-1] and pieces[-1] + size > MOST_SHARED:
             pieces.append(0)
         places.append((len(pieces) - 1, pieces[-1]))
+        # Rounded up, so that the next column is aligned as well.
         pieces[-1] += size + -size % ALIGNMENT
     return Layout(places, pieces)
 
@@ -183,6 +188,7 @@ def _offsets(count: int) -> Indices:
 
 def _whole(ends: Indices) -> Indices:
     """Return the array of offsets whose part behind the leading 0 is ``ends``."""
+    # The base of a slice is the array from which it was cut.
     offsets = ends.base
     assert isinstance(offsets, np.ndarray)
     return offsets

@@ -50,6 +50,7 @@ class Parser:
             KernelFault: For the first row that does not fit.
         """
         columns, held, allocate = self._columns, hold(rows), self._allocate
+        # The lengths of the rows.
         size = int(held[3].sum())
         places, sizes = self._layout(len(rows))
         room, count, each = Room(sizes, allocate), len(rows), zip(columns, places, strict=True)
@@ -76,6 +77,7 @@ class Parser:
         self, measured: tuple[Measured, ...], sizes: tuple[Size, ...]
     ) -> tuple[Filled | None, ...]:
         columns = self._columns
+        # Then measuring has decoded all of it.
         if not any(each for _, each in self._to_fill):
             return (None,) * len(columns)
         each_size = zip(sizes, self._to_fill, strict=True)
@@ -95,6 +97,7 @@ class Parser:
             size + column.ends_size(counts)
             for column, size, counts in zip(self._columns, taken, sizes, strict=True)
         ]
+        # Less is not worth the call: columns so small share pieces of memory.
         if sum(wholes) >= LARGE:
             widest = max(range(len(wholes)), key=wholes.__getitem__)
             admit(sum(wholes), self._columns[widest].plan.name)
@@ -102,6 +105,7 @@ class Parser:
     def _measure(self, held: Held, memory: tuple[Measured, ...]) -> tuple[Size, ...]:
         fault, row, plan, offset, sizes = _native.measure(self._schema, held, memory)
         if fault:
+            # Below 0 stand for the record as a whole, and for a byte that is not known.
             name = self._columns[plan].plan.name if plan >= 0 else None
             raise KernelFault(FaultCode(fault), row, name, offset if offset >= 0 else None)
         return sizes

@@ -52,6 +52,7 @@ def scan_frames(
     stop, needed, fault, full = begin, 0, 0, True
     capacity = _FIRST_CAPACITY
     while full:
+        # One more than frames can be there, so that the last scan is never taken for full.
         capacity = min(capacity, (end - stop) // (HEADER + FOOTER) + 1)
         arrays = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         before = stop

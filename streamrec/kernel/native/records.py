@@ -56,6 +56,7 @@ class MessageEncoder:
         offsets = self.offsets()
         values = empty((int(offsets[-1]),), np.uint8)
         rows, _ = _native.join(self._message, 0, offsets, values, False)
+        # They were measured before: other sizes mean that somebody wrote to them.
         if rows < self._rows or offsets[-1] != len(values):
             raise ValueError("the values were changed while they were encoded; encode a copy")
         return BytesColumn(values, offsets)
@@ -72,10 +73,12 @@ class MessageEncoder:
         """
         first, room = 0, size
         while first < self._rows:
+            # More room than usual is for the one row that needs it.
             most = min(self._rows - first, _MOST_ROWS) if room == size else 1
             offsets = np.empty(most + 1, np.int64)
             values = np.empty(room, np.uint8)
             rows, room = _native.join(self._message, first, offsets, values, framed)
+            # None, where the first row is larger than the room: the next round has enough.
             if rows:
                 first, room = first + rows, size
                 yield BytesColumn(values[: offsets[rows]], offsets[: rows + 1])
@@ -88,6 +91,7 @@ def _described(field: FieldColumn) -> tuple[Any, ...]:
     if splits is None or isinstance(values, tuple):
         return -1, field.heads, field.omits_last, values, None, missing
     width = 0 if values.dtype == np.int64 else values.itemsize
+    # The extension reads items by plain loads, one behind the other.
     values = np.require(values, requirements=["C", "A"])
     splits = np.require(splits, np.int64, ["C", "A"])
     return width, field.heads, field.omits_last, values, splits, missing

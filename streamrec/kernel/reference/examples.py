@@ -74,6 +74,7 @@ class Parser:
         builders = [_BUILDERS[plan.kind](plan, len(rows)) for plan in plans]
         split = len(self._plans)
         for row, features, lists in self._messages(rows):
+            # Features first: of two faults in a record, that of the earlier plan is told.
             _add(builders[:split], features, row)
             _add(builders[split:], lists, row)
         return [builder.column() for builder in builders]
@@ -126,6 +127,7 @@ class _Numbers:
         if len(values) < _LONG:
             self._run.extend(values)
         else:
+            # The short lists before this one must stand before it.
             if self._run:
                 self._end_run()
             self._chunks.append(np.array(values, self._dtype))
@@ -135,6 +137,7 @@ class _Numbers:
         self._run.clear()
 
     def array(self) -> npt.NDArray[Any]:
+        # Even without values, since NumPy joins one array at least.
         self._end_run()
         return align(np.concatenate(self._chunks))
 
@@ -160,6 +163,7 @@ class _Builder(ABC):
         self.rows = rows
         self.list_name = _LISTS[plan.dtype]
         self.values = _collector(plan.dtype)
+        # Bound once, as it is called for every feature of every record.
         self.extend = self.values.extend
 
     @abstractmethod
@@ -183,8 +187,10 @@ class _FixedBuilder(_Builder):
     def add(self, features: Any) -> FaultCode:
         # Indexing a protobuf map creates a missing key: an absent feature is one without values.
         feature = features[self.plan.name]
+        # Of a oneof's member that is not set, protobuf gives an empty list.
         values = getattr(feature, self.list_name).value
         count = len(values)
+        # A list of no values does not tell its kind, which is then looked at.
         if count == self.plan.count and count:
             self.extend(values)
             return FaultCode.NONE
@@ -218,6 +224,7 @@ class _RawBuilder(_Builder):
         return self.why_empty(feature) or FaultCode.WRONG_COUNT
 
     def column(self) -> Column:
+        # All strings are of one size, so that end to end they are the array.
         octets = BytesColumn.of(self.values).values
         return octets.reshape(self.rows, *self.plan.shape)
 
@@ -234,6 +241,7 @@ class _VarLenBuilder(_Builder):
     def add_one(self, feature: Any) -> FaultCode:
         """Append one list's values."""
         values = getattr(feature, self.list_name).value
+        # Of a missing feature, too: it makes an empty row.
         self._lengths.append(len(values))
         if values:
             self.extend(values)
@@ -250,6 +258,7 @@ class _StepsBuilder(_VarLenBuilder):
         self._steps: list[int] = []
 
     def add(self, features: Any) -> FaultCode:
+        # Asked before indexing, which would create the missing list.
         if self.plan.name not in features:
             self._steps.append(0)
             # A default of a feature list is only the permission to lack it: it has no steps then.
@@ -257,6 +266,7 @@ class _StepsBuilder(_VarLenBuilder):
         steps = features[self.plan.name].feature
         self._steps.append(len(steps))
         for step in steps:
+            # A step without a list is missing to it, and has no values here.
             if self.add_one(step) is FaultCode.WRONG_KIND:
                 return FaultCode.WRONG_KIND
         return FaultCode.NONE

@@ -51,6 +51,7 @@ def scan_frames(
     offsets: list[int] = []
     lengths: list[int] = []
     view = buffer.data
+    # Local names, as the loop runs once for each record.
     checksum, unpack_header, unpack_footer = _crc32c.crc32c, _HEADER.unpack_from, _CRC.unpack_from
     stop, needed, fault = begin, 0, FaultCode.NONE
     while stop + HEADER <= end:
@@ -61,6 +62,7 @@ def scan_frames(
         payload = stop + HEADER
         footer = payload + length
         if footer + FOOTER > end:
+            # A length has 64 bits, and this number must fit int64.
             needed = min(HEADER + length + FOOTER, MAX_NEEDED)
             break
         checked = check_crc and length < large
@@ -103,4 +105,5 @@ def frame_records(rows: RecordRows) -> ByteArray:
         length = _LENGTH.pack(len(payload))
         parts += (length, _CRC.pack(masked_crc32c(length)))
         parts += (payload, _CRC.pack(masked_crc32c(payload)))
+    # A bytearray, since an array over bytes cannot be written to.
     return np.frombuffer(bytearray().join(parts), np.uint8)

@@ -92,6 +92,7 @@ def _most(field: FieldColumn) -> int:
     return heads + len(field.values) * (_LONGEST_VARINT if is_integer else field.values.itemsize)
 
 
+# 64 bits, by seven.
 _LONGEST_VARINT = 10
 
 
@@ -102,10 +103,12 @@ def _framed(message: bytes) -> bytes:
 def _parts(field: FieldColumn) -> Iterator[bytes]:
     """Yield the bytes of each row's field."""
 
+    # Heads follow from the size alone, and many rows are of one size.
     @cache
     def head(size: int) -> bytes:
         heads = field.heads[:-1] if field.omits_last and not size else field.heads
         inner = b""
+        # From the inside out, since a head tells the size of all behind it.
         for outer in reversed(heads):
             inner = outer + _varint(len(inner) + size) + inner
         return inner
@@ -145,7 +148,9 @@ def _varint(value: int) -> bytes:
 def _integers(values: npt.NDArray[np.int64], splits: Indices) -> tuple[ByteArray, Indices]:
     """Encode integers as varints, and return the rows' bounds in their bytes."""
     first, last = int(splits[0]), int(splits[-1])
+    # Only what rows refer to: splits may begin and end inside of the values.
     values = np.ascontiguousarray(values[first:last])
+    # One empty part where there are no integers, since zip() must give two results.
     parts = range(0, len(values), _PART) or (0,)
     octets, lengths = zip(
         *(_varints(values[begin : begin + _PART].view(np.uint64)) for begin in parts), strict=True
@@ -160,6 +165,7 @@ _PART = 1 << 14
 
 def _varints(left: npt.NDArray[np.uint64]) -> tuple[ByteArray, ByteArray]:
     """Return the varints' bytes end to end, and the number of bytes of each."""
+    # As many as the largest one needs; a 0 takes a byte, too.
     groups = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
     octets = np.empty((len(left), groups), np.uint8)
     taken = np.ones(octets.shape, np.bool_)
@@ -168,6 +174,7 @@ def _varints(left: npt.NDArray[np.uint64]) -> tuple[ByteArray, ByteArray]:
         more = left > 0x7F
         # The eighth bit is set where more bytes follow; elsewhere it is 0 already.
         octets[:, group] = left.astype(np.uint8) | (more.view(np.uint8) << 7)
+        # A slice, which is empty behind the last group.
         taken[:, group + 1 : group + 2] = more[:, None]
         lengths += more.view(np.uint8)
         left = left >> np.uint64(7)
