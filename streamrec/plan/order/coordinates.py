@@ -68,9 +68,11 @@ POINT = np.dtype([(name, np.int64) for name in NAMES[:POINTS]])
 
 def flat(array: Structured) -> Numbers:
     """Return the fields as rows: int64 ``[fields, ..., lanes]``; the lanes are the first axis."""
+    # All fields are int64, so that an element is a row of numbers.
     return array.view(np.int64).reshape(*array.shape, array.dtype.itemsize // 8).T
 
 
 def structured(rows: Numbers, dtype: np.dtype[np.void]) -> Structured:
     """Return an array of which :func:`flat` gives these rows, in memory of its own."""
+    # Copied, as the fields of an element must stand side by side.
     return rows.T.copy().view(dtype)[..., 0]

@@ -35,6 +35,7 @@ WHOLE = 1 << 64
 
 def component_seed(seed: int, component: int) -> int:
     """Return the seed of a component's permutations, so that two of equal size differ."""
+    # 63 bits, as a fingerprint's numbers must stay below 2^63.
     return seed_of(COMPONENT, seed, component) >> 1
 
 
@@ -99,6 +100,7 @@ class Draws:
 
     def shares(self, lane: int, number: int) -> list[float]:
         """Return each component's share of the lane's records from that record on, about."""
+        # The latest phase that has begun; the first one begins at 0, so that there is one.
         weights = next(w for g, w in reversed(self.phases) if self._begin(lane, g) <= number)
         return [weight / sum(weights) for weight in weights]
 

@@ -27,6 +27,7 @@ def seed_of(*words: int) -> int:
     """Hash integers, whose order matters, into one 64-bit seed."""
     state = 0
     for word in words:
+        # Without the constant, a word of 0 would leave a state of 0 as it is.
         state = _mix((state + GOLDEN_GAMMA) & MASK ^ (word & MASK))
     return state
 
@@ -55,6 +56,7 @@ def stratified(sizes: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]
     """
     count = int(sizes.sum())
     drawn = numbers(np.arange(2 * count, dtype=np.uint64), seed)
+    # By group first, which is the last key; within a group by the drawn numbers.
     ranked = np.lexsort((drawn[:count], np.repeat(np.arange(len(sizes)), sizes)))
     ranks = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     widths = np.repeat(WHOLE // sizes, sizes).astype(np.uint64)

@@ -94,6 +94,7 @@ class RecordOrder:
         """Count the records before each chunk and each unit."""
         before = np.concatenate([[0], np.cumsum(self.table.records)]).astype(np.int64)
         object.__setattr__(self, "_before", before)
+        # Where another shard begins; no shard has the number -1.
         shards = np.flatnonzero(np.diff(self.table.shard, prepend=-1))
         joins = self.joins and not self.shuffle
         units = np.append(before[shards], before[-1]) if joins else before
@@ -132,6 +133,7 @@ class RecordOrder:
 
     def before(self, lane: int, epoch: int) -> int:
         """Return the number of the lane's records in the epochs before this one."""
+        # Rounded up, as a negative number is rounded down.
         return -((lane - epoch * self.records) // self.lanes)
 
     def epoch_of(self, lane: int, number: int) -> int:
@@ -170,6 +172,7 @@ class RecordOrder:
         """Yield when epochs read a byte; see :meth:`ShardOrder.times`."""
         first, last = self._shard_chunks.item(shard), self._shard_chunks.item(shard + 1)
         inside = int(np.searchsorted(self.table.begin[first:last], offset, "right"))
+        # A last shard without chunks begins behind all of them.
         chunk = min(max(first, first + inside - 1), len(self.table.shard) - 1)
         return (number + self._times(number).item(chunk) for number in count(epoch))
 
@@ -334,6 +337,7 @@ class RecordOrder:
             # A unit at the edge belongs to the lane that has its first record.
             inside = np.array([before[place] >= low for place in places], np.bool_)
             begins[np.array(places, np.int64)[inside]] = (np.cumsum(parts) - parts)[inside]
+        # From the epoch's order back to that of the table.
         begins = begins[np.argsort(order)]
         records = begins[unit] + self._before[:-1] - self._units[unit]
         times: npt.NDArray[np.float64] = records * self.lanes / self.records % 1
@@ -416,6 +420,7 @@ class ChunkWindows:
         return stratified(parts, self.windows.seed_of(lane, epoch, number))
 
     def _of(self, lane: int, epoch: int) -> Numbers:
+        # One epoch is kept for each lane, as lanes go on and do not come back.
         bounds = self._bounds.get(lane)
         if bounds is None or bounds[0] != epoch:
             bounds = self._bounds[lane] = epoch, self._window_bounds(lane, epoch)

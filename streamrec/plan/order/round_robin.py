@@ -47,6 +47,7 @@ def merge(
     waiting = [given for given, ready, over in lanes if ready or not over]
     if not waiting:
         return Merge([0] * len(lanes), _NONE, -1)
+    # As far as these rows reach if all of these lanes go on; a later call has the rest.
     horizon = min(waiting) + -(-most // len(waiting)) + 1
     missing = [  # each lane's next missing number; an ended, empty lane has none
         (horizon if ready else horizon + 1)
@@ -102,6 +103,7 @@ def _in_order(
     if rows < number * lanes + blocking - begin:
         return _with_gaps(np.array(taken), np.array(counts), most, blocking)
     if rows > most:
+        # Without gaps, this is the key behind the last of the rows.
         counts = _below(*divmod(begin + most, lanes), taken, counts)
     return Merge(counts, rising(begin, min(rows, most)), blocking)
 
@@ -127,4 +129,5 @@ def merge_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int
         merged: Records of each lane in all merged rows.
     """
     number, first = divmod(keys.item(0), len(merged))
+    # A lane has given all of its keys below the first one, unless it ended before.
     return [min(number + (lane < first), given) for lane, given in enumerate(merged)]

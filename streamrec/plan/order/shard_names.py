@@ -76,6 +76,7 @@ class ShardNames:
         directory, slash, name = template.rpartition("/")
         stem, star, suffix = name.partition("*")
         if star:
+            # shard() writes its own dash before the number.
             stem = stem.removesuffix("-")
         else:
             suffix = _suffix(name)

@@ -75,6 +75,7 @@ class DealtShards:
 
     def __post_init__(self) -> None:
         """Make the caches."""
+        # Caches of its own: one on the class would keep every order alive.
         object.__setattr__(self, "of_lane", lru_cache(KEPT * self.lanes)(self._of_lane))
         object.__setattr__(self, "_group", lru_cache(KEPT)(self._draw))
         object.__setattr__(self, "_places", lru_cache(KEPT)(self._all_places))
@@ -103,6 +104,7 @@ class DealtShards:
         last = len(rows) * self.lanes + (same - epoch * self.shards) % self.lanes
         if last < self.shards:
             dealt = np.append(dealt, last)
+        # In the group's first epoch, the permutation of shards is all the order it needs.
         if turns:
             dealt = dealt[permutation(len(dealt), seed_of(ROWS, self.seed, epoch, lane))]
         own_shards: Numbers = group.shards[dealt]
@@ -194,6 +196,7 @@ class ShardOrder:
     def __post_init__(self) -> None:
         """Keep the shards that another order of the same ones has dealt, and its cache."""
         dealt = DealtShards(self.shards, self.lanes, self.seed) if self.shuffle else None
+        # An equal one that replace() handed on is kept, for its caches.
         if self._dealt != dealt:
             object.__setattr__(self, "_dealt", dealt)
 
@@ -256,6 +259,7 @@ class ShardOrder:
 
     def _before(self, lane: int, epoch: int) -> int:
         """Return the number of the lane's elements in the epochs before this one."""
+        # Rounded up, as a negative number is rounded down.
         return max(0, -((lane - epoch * self.shards) // self.lanes))
 
     def _element(self, epoch: int, shard: int) -> int:

@@ -46,6 +46,7 @@ class Splits:
             try:
                 value = Fraction(fraction)
             except (ValueError, ZeroDivisionError):
+                # Refused below, with whatever else is wrong with the part.
                 value = Fraction(0)
             if not name.replace("_", "").isalnum() or name in fractions or value <= 0:
                 raise ConfigError(
@@ -72,6 +73,7 @@ class Splits:
         ends, end = [], Fraction(0)
         for fraction in self.fractions.values():
             end += fraction
+            # Exact: a last end below 2^64 would leave the highest hashes without a split.
             ends.append(int(end * _HASHES))
         return np.array([bisect_right(ends, hash_of(key)) for key in keys], np.uint8)
 

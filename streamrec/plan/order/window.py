@@ -156,6 +156,7 @@ class Buckets:
             first: Records that the lane gave before these, since all lanes began.
             count: The number of slots.
         """
+        # Slots count over all lanes: record i of lane l is slot i * lanes + l.
         cycle, begun = divmod(first * self.lanes + lane, self.rows * self.count)
         batches = (np.arange(count, dtype=np.int64) * self.lanes + begun) // self.rows
         cycles = int(batches[-1]) // self.count + 1 if count else 0
@@ -183,6 +184,7 @@ class Buckets:
 
     def _cycles(self, first: int, count: int) -> npt.NDArray[np.uint16]:
         """Return the buckets of ``count`` cycles of batches; each cycle has every bucket once."""
+        # NumPy refuses a Python int beyond uint64.
         begin = np.uint64(first * self.count & MASK)
         indices = np.arange(count * self.count, dtype=np.uint64) + begin
         keys = numbers(indices, seed_of(BUCKETS, self.seed)).reshape(count, self.count)

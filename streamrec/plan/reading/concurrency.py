@@ -20,6 +20,7 @@ MOST = 256
 """Requests beyond which connections cost more than they bring."""
 FEWEST = 4
 GROWTH = 1.25
+# Less than 1 / GROWTH, so that a growth after it stays below the limit that was too much.
 SHRINKAGE = 0.7
 GAIN = 1.05
 """More requests must bring a twentieth more bytes, or the limit goes back."""
@@ -123,6 +124,7 @@ class Concurrency:
         """
         if throttled:
             self._shrink()
+        # Whoever has enough learns nothing of the limit, and more would only fill memory.
         elif not starved:
             self._leave(Limit.SATISFIED)
         elif not limited:
@@ -136,10 +138,12 @@ class Concurrency:
     def _shrink(self) -> None:
         self.limit = max(self._fewest, int(self.limit * SHRINKAGE))
         self.cause = Limit.THROTTLED
+        # The rate from before the store slowed down judges nothing any more.
         self._before, self._quiet = None, HOLD
 
     def _leave(self, cause: Limit) -> None:
         self.cause = cause
+        # A rate that something else held down is no measure of the limit.
         self._before = None
         self._quiet = max(0, self._quiet - 1)
 
@@ -154,6 +158,7 @@ class Concurrency:
             self._grow(rate)
 
     def _grow(self, rate: float) -> None:
+        # The growth before brought bytes, so that tries are worth their time again.
         if self._before is not None:
             self._hold = HOLD
         self._before = self.limit, rate

@@ -56,6 +56,7 @@ class Hedging:
             seconds: Its whole time.
             silence: Its longest time without a byte, in seconds, the one before the first included.
         """
+        # By powers of two, as times are compared with those of about the same size.
         self._wholes[nbytes.bit_length()].add(seconds)
         self._silences[nbytes.bit_length()].add(silence)
 

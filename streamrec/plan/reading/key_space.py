@@ -84,6 +84,7 @@ class KeySpace:
         Raises:
             OutOfOrder: The listing must start again, in one piece.
         """
+        # Strictly, so that no name is listed twice.
         if not all(one < other for one, other in pairwise((span.after, *names))):
             raise OutOfOrder
         count = len(names) if span.until is None else bisect_right(names, span.until)
@@ -122,9 +123,11 @@ def cuts(names: Sequence[str], until: str | None, most: int, *, begin: int = 0) 
     found: set[str] = set()
     counters = [each for each in _counters(names, begin) if each.room(until)]
     for left, counter in zip(range(len(counters), 0, -1), counters, strict=True):
+        # Half of what is left, rounded up, for each counter, and all of it for the last.
         here = (most - len(found) + (left > 1)) // (2 if left > 1 else 1)
         found.update(counter.cuts(until, here))
     last = names[-1]
+    # Counters may guess the same, and beyond both ends of the span.
     return sorted(cut for cut in found if last < cut and (until is None or cut < until))
 
 
@@ -166,6 +169,7 @@ class _NameCounter:
     def _value(self, text: str) -> int:
         """Return the number at the beginning of a text, of as many digits as the counter has."""
         text = text[: len(self.digits)]
+        # A digit that is missing counts as the lowest, as a shorter name sorts first.
         prefix = "".join(takewhile(self.alphabet.__contains__, text)).ljust(len(self.digits), "0")
         value = 0
         for digit in prefix:
@@ -216,6 +220,7 @@ def _word(text: str) -> Iterator[str]:
 def _alphabet(chars: set[str]) -> str | None:
     if not chars:
         return None
+    # One fits always: the last alphabet has all that _word() lets pass.
     return next(alphabet for alphabet in _ALPHABETS if chars.issubset(alphabet))
 
 

@@ -80,6 +80,7 @@ class NextUse:
         shards = self._places.get(url, ())
         if not shards or self._now == -inf:
             return None
+        # Read once, since another thread may set it meanwhile.
         now = self._now
         # The last extents of an epoch may be read when others of the next one have begun.
         first = max(0, int(now) - 1)

@@ -161,6 +161,7 @@ class MemoryPlan:
         left = total - reserve - windows
         if left < lanes * SMALLEST_FIRST_RANGE:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
+        # A quarter of what the windows leave, if that is enough: the rest is for reading ahead.
         first_range = min(
             _largest_first_range(lanes),
             max(SMALLEST_FIRST_RANGE, _power_of_two(left // (4 * lanes))),
@@ -168,6 +169,7 @@ class MemoryPlan:
         at_once = _at_once_near(lanes) if near else max(MOST_AT_ONCE, A_LANE_FAR * lanes)
         largest = LARGEST_READ_AHEAD_NEAR if near else LARGEST_READ_AHEAD
         read_ahead = min(largest, at_once * LARGEST_RANGE)
+        # With the windows once more: the next ones fill while the present ones drain.
         ahead = min(left - lanes * first_range, windows + read_ahead)
         share = max(ahead // at_once, min(ahead // (2 * lanes), first_range))
         range_size = min(LARGEST_RANGE, max(first_range, _power_of_two(share)))
@@ -194,6 +196,7 @@ class ReadAhead:
 
     def __init__(self, plan: MemoryPlan) -> None:
         self._most = most = min(plan.read_ahead, plan.speculative)
+        # The part that FIRST_READ_AHEAD is of a plan's whole read-ahead, for any budget.
         self.size = min(most, -(-FIRST_READ_AHEAD * most // plan.read_ahead))
 
     def __repr__(self) -> str:
@@ -212,6 +215,7 @@ def least_budget(lanes: int, windows: int = 0) -> int:
         windows: The same as there.
     """
     nbytes = windows + lanes * SMALLEST_FIRST_RANGE
+    # A reserve of a quarter is a third of the rest, up to its limit.
     return -(-min(-(-nbytes * 4 // 3), nbytes + LARGEST_RESERVE) // MIB) * MIB
 
 
@@ -317,10 +321,12 @@ class LaneRanges:
         """
         while (extent := self._extent) is not None:
             end = self._end(extent)
+            # The answer that is under way tells the size, or whether the shard is compressed.
             if self._asked and (self.probes or end is None):
                 return None
             size = min(size, PROBE) if self.probes else size
             if end is None or self._next < end:
+                # The rest is infinite while no shard's size is known.
                 stop = self._next + int(min(size, self.rest))
                 request = RangeRequest(extent, self._next, stop)
                 self._next, self._asked = stop, True
@@ -344,7 +350,9 @@ class LaneRanges:
 
     def _advance(self, extent: Extent) -> None:
         if (size := self._sizes.get(extent.shard)) is not None:
+            # An eighth more: the shards of a dataset are alike, and not equal.
             self._guess = max(PROBE, size * 9 // 8)
+        # By their shards, since an epoch later the same empty ones come again.
         if self._end(extent) == extent.begin:
             self._empty.add(extent.shard)
         else:

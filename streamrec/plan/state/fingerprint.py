@@ -79,6 +79,7 @@ class Fingerprint:
             MalformedPosition: The data is something else.
         """
         kinds = {field.name: str(field.type) for field in fields(cls)}
+        # to_dict() leaves these out where they are empty.
         data = {**_OPTIONAL, **data} if isinstance(data, dict) else data
         if not isinstance(data, dict) or data.keys() != kinds.keys():
             raise MalformedPosition(
@@ -87,6 +88,7 @@ class Fingerprint:
             )
         for name, kind in kinds.items():
             value = data[name]
+            # By the name of the type itself, since True is an int.
             is_kind = type(value).__name__.replace("NoneType", "None") in kind.split(" | ")
             if not is_kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise MalformedPosition(
@@ -132,7 +134,9 @@ def by_shard(open_shards: int) -> str:
 def relative_names(urls: Sequence[str]) -> list[str]:
     """Return the shards' names below their common directory: the same for any copy of them."""
     parts = [url.split("/") for url in urls]
+    # What the least and the greatest have in common, all between them have.
     first, last = min(parts), max(parts)
+    # The last part is a name, which is kept even if all are the same.
     depth = min(len(part) for part in parts) - 1
     shared = next((i for i in range(depth) if first[i] != last[i]), depth)
     return ["/".join(part[shared:]) for part in parts]

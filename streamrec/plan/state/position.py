@@ -340,6 +340,7 @@ def _arrays(
     rows: Numbers, owned: int, fingerprint: Fingerprint
 ) -> tuple[Structured, Structured, Numbers]:
     """Split rows into lanes, sources and sizes."""
+    # Each source has the coordinates of a point, and a size.
     count, rest = divmod(len(rows) - OWN, POINTS + 1)
     if not fingerprint.has_sources:
         count, rest = 0, len(rows) - OWN - 1
@@ -384,6 +385,7 @@ def _check_mergeable(positions: Sequence[Position], world_size: int) -> None:
     one = positions[0]
     by_record, lanes = one.since is not None, one.fingerprint.lanes
     for position in positions[1:]:
+        # First, since the other faults say nothing of states of different streams.
         one.fingerprint.check(position.fingerprint)
     ranks = [position.rank for position in positions]
     if not by_record and sorted(ranks) != list(range(one.world_size)):
@@ -400,6 +402,7 @@ def _check_mergeable(positions: Sequence[Position], world_size: int) -> None:
             "these states stand in the middle of single records that travelled together, so they "
             "cannot be merged; set batch_size, or go on with as many ranks as before"
         )
+    # By record, each state determines all lanes, whatever world size saved it.
     if len({(p.step, p.since, p.origin, by_record or p.world_size) for p in positions}) > 1:
         raise MalformedPosition("the states are of different steps; give those of one step")
     if lanes % world_size:
@@ -437,6 +440,7 @@ def pack(rows: Numbers) -> str:
     """
     lowest = rows.min(axis=1)
     above = rows - lowest[:, None]
+    # By Python, since a logarithm of floats may be rounded past a power of two.
     widths = np.array([most.bit_length() for most in above.max(axis=1).tolist()])
     octets = above.astype("<i8").view(np.uint8).reshape(*rows.shape, 8)
     bits = np.unpackbits(octets, axis=2, count=int(widths.max()), bitorder="little")

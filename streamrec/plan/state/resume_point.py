@@ -30,6 +30,7 @@ class Beginning:
     def __post_init__(self) -> None:
         named = ("epoch", self.epoch, LAST_EPOCH), ("step", self.step, LARGEST)
         for name, value, most in named:
+            # By type(), since True is an int.
             if type(value) is not int or not 0 <= value <= most:
                 raise MalformedPosition(
                     f"there is no {name} {value!r}; give a number from 0 to {most}"
