@@ -120,16 +120,19 @@ class StreamrecError(Exception):
     """
 
     retryable: ClassVar[bool] = False
+    # Without repr it is not among the facts: see field_names().
     message: str = field(repr=False)
 
     def __post_init__(self) -> None:
         self.message = printable(self.message)
         super().__init__(self.message)
+        # Not by attribute, since not every kind of error has a URL.
         own = vars(self)
         if own.get("url") is not None:
             own["url"] = printable(masked(own["url"]))
 
     def __str__(self) -> str:
+        # A position is long, and a code is for programs.
         silent = ("position", "code")
         facts = {name: value for name, value in self.fields().items() if name not in silent}
         return printable(say_where(self.message, facts))
@@ -167,6 +170,7 @@ class StoreError(StreamrecError):
     def about(self, url: str) -> Self:
         """Return a copy, without traceback and cause, that names another URL."""
         error = copy(self)
+        # A copy is made without __post_init__, which masks.
         error.url = printable(masked(url))
         return error
 

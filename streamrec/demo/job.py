@@ -125,6 +125,7 @@ class ReceivedRecords:
                 self.counts[batch.epoch, number] += 1
             else:
                 self.damaged += 1
+            # The id and the label have eight bytes each.
             self.bytes += len(image) + 16
         self.records += len(batch)
 
@@ -217,6 +218,7 @@ def _configuration(plan: DemoPlan, endpoint: str) -> str:
         "epochs": plan.epochs,
         "steps_per_epoch": plan.steps_per_epoch,
     }
+    # Port 0 is any free one, so that demos do not meet.
     server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0"}
     tables = [
         _table("server", server),
@@ -298,6 +300,7 @@ def run(
         bucket = directory / "buckets" / BUCKET
         bucket.mkdir(parents=True)
         with start_store(directory, plan) as store:
+            # Written while the store's process starts, for which ready() waits.
             total = write_shards(bucket, plan, lambda done: progress("writing", done, plan.records))
             endpoint = store.ready()["endpoint"]
             note(

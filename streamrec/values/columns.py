@@ -93,6 +93,7 @@ class _Rows:
     if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
         def __getattr__(self, name: str) -> NoReturn:
+            # A name that arrays have tells that the column was taken for one.
             hint = f": {self._not_an_array}" if hasattr(np.ndarray, name) else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
@@ -100,6 +101,7 @@ class _Rows:
         return f"<{type(self).__name__}: {form_of(self)}>"
 
 
+# Without eq, since comparing arrays gives an array and no truth.
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Arrays(_Rows):
     """Arrays of different shapes; indexing gives one of them, a view.
@@ -177,6 +179,7 @@ class BytesColumn(_Rows):
         """Join strings into a column of its own memory."""
         offsets = offsets_of(np.fromiter(map(len, strings), np.int64, len(strings)))
         if offsets[-1] < LONG * len(strings):
+            # A bytearray, since an array over bytes cannot be written to.
             values = align(np.frombuffer(bytearray(b"").join(strings), np.uint8))
             return cls(values, offsets, item_shape)
         values = empty((int(offsets[-1]),), np.uint8)
@@ -253,6 +256,7 @@ class Ragged(_Rows):
             width: Values a row; ``None`` means those of the longest row. Longer rows are cut.
                 Dimensions further in are always as long as their longest row.
         """
+        # A column that is a part of another has splits that do not begin at 0.
         first, lengths = int(self.row_splits[0]), np.diff(self.row_splits)
         values = array_of(cut(self.values, first, int(self.row_splits[-1])), default)
         places = np.arange(int(lengths.max(initial=0)) if width is None else width)

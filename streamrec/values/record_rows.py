@@ -41,6 +41,7 @@ def rows_of(columns: Columns, shards: npt.NDArray[np.int32], ordinals: Indices) 
         ordinals: int64 ``[rows]``: the number in the shard of the record that each row begins with.
     """
     n, buffer = len(shards), cast("ByteArray", columns)
+    # Every row has the same size, as the shapes are fixed.
     lengths = np.full(n, sum(column[:1].nbytes for column in columns.values()))
     return RecordRows(
         buffers=(buffer,),
@@ -61,6 +62,7 @@ def are_columns(rows: RecordRows) -> bool:
 def columns_of(rows: RecordRows) -> Columns:
     """Copy rows of columns into columns of their own."""
     buffers = cast("tuple[Columns, ...]", rows.buffers)
+    # Found once for all columns, since these have the same rows.
     pieces = [np.flatnonzero(rows.buffer_index == k) for k in range(len(buffers))]
     columns: Columns = {}
     for name, like in buffers[0].items():
@@ -160,6 +162,7 @@ class RecordRows:
     @classmethod
     def concatenate(cls, parts: Sequence[RecordRows]) -> RecordRows:
         """Join the rows of all parts, in that order."""
+        # Spares a copy of all arrays.
         if len(parts) == 1:
             return parts[0]
         counts = np.fromiter((len(part.buffers) for part in parts), np.int32, len(parts))
@@ -195,6 +198,7 @@ class RecordRows:
         used = np.zeros(len(self.buffers), np.bool_)
         used[index] = True
         buffers = tuple(self.buffers[k] for k in np.flatnonzero(used).tolist())
+        # The numbers of the buffers among those that are kept.
         index = (np.cumsum(used) - 1)[index]
         return replace(self, buffers=buffers, buffer_index=index.astype(np.int32))
 

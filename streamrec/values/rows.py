@@ -23,6 +23,7 @@ def row_of(column: Column, number: int) -> Column:
         row: Column = _rows(column, number, number + 1)
         return row
     places = np.flatnonzero(column.indices[:, 0] == number)
+    # A copy, since places are an array: it may be written to.
     indices = column.indices[places]
     indices[:, 0] = 0
     if isinstance(column.values, np.ndarray):
@@ -64,6 +65,7 @@ def join_columns(columns: Sequence[Any]) -> Any:
     match first:
         case BytesColumn():
             offsets = _join_offsets([column.offsets for column in columns])
+            # Cut to the rows first: a column that is a view may hold more values than theirs.
             values = join_columns([_rows(one, 0, len(one)).values for one in columns])
             return BytesColumn(values, offsets, first.item_shape, sum(map(len, columns)))
         case Arrays():
@@ -76,6 +78,7 @@ def join_columns(columns: Sequence[Any]) -> Any:
         case Sparse():
             return _join_sparse(columns)
     whole = empty((sum(map(len, columns)), *first.shape[1:]), first.dtype)
+    # NumPy's own memory need not begin at a multiple of 64 bytes.
     return np.concatenate(columns, out=whole)
 
 
