@@ -89,6 +89,7 @@ static uint32_t by_table(uint32_t crc, const uint8_t *data, size_t size) {
 #define STEP8(crc, byte) __crc32cb(crc, byte)
 #endif
 
+/* It is linear in the CRC, so that each of its four bytes has a table of its own. */
 static inline uint32_t past(uint32_t table[4][256], uint32_t crc) {
     return table[0][crc & 255] ^ table[1][crc >> 8 & 255] ^ table[2][crc >> 16 & 255] ^
            table[3][crc >> 24];
@@ -168,6 +169,7 @@ FOLDING static inline __m512i folded(__m512i lane, __m512i words, const uint8_t 
 }
 
 FOLDING static uint32_t by_folding(uint32_t crc, const uint8_t *data, size_t size) {
+    /* Without a second block there is nothing to fold into. */
     if (size < 2 * BLOCK) return by_steps(crc, data, size);
     const __m512i words = _mm512_broadcast_i32x4(_mm_set_epi64x((int64_t)second_word, (int64_t)first_word));
     __m512i lanes[LANES];

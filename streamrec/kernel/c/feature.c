@@ -46,6 +46,7 @@ bool sr_read_entry(const uint8_t *at, const uint8_t *end, int room, struct sr_en
         if (field.tag == KEY) {
             entry->key = field.value;
             entry->key_size = (uint32_t)(at - field.value);
+            /* protobuf refuses a string that is not UTF-8, also of a name that nobody asked for. */
             if (!sr_is_utf8(entry->key, entry->key_size)) return false;
         } else if (field.tag != VALUE) {
             entry->is_odd = true;
@@ -71,6 +72,7 @@ bool sr_measure_entry(const uint8_t *at, const uint8_t *end, struct sr_feature *
 }
 
 bool sr_decode_entry(const uint8_t *at, const uint8_t *end, const struct sr_feature *feature, struct sr_sink *sink) {
+    /* Lists before it were replaced by one of another type. */
     int64_t skip = feature->first;
     for (const uint8_t *value; (at = sr_next_value(at, end, &value));)
         if (!sr_decode_feature(value, at, feature->type, &skip, sink)) return false;

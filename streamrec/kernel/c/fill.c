@@ -64,6 +64,7 @@ static bool fill_column(const struct sr_plan *plan, struct sr_column *column, co
     const struct sr_sink begin = column->sink;
     for (int64_t row = 0; row < rows->count; row++) {
         const struct sr_span span = column->spans[row];
+        /* Before the pointers are made, which must not leave the record. */
         if (!is_within(span, rows->lengths[row])) return false;
         if (!fill_row(plan, column, &begin, sr_row(rows, row), span)) return false;
     }

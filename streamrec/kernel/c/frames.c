@@ -31,10 +31,12 @@ struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end,
             break;
         }
         const int64_t size = frame_size(length);
+        /* By now the length matches its CRC, if CRCs are checked: `needed` is no guess then. */
         if (SR_UNLIKELY(size > end - scan.stop)) {
             scan.needed = size;
             break;
         }
+        /* The size fits the buffer, so that the cast keeps the length. */
         const bool check_payload = check_crc && (int64_t)length < large;
         if (check_payload && SR_UNLIKELY(!payload_is_intact(header + SR_HEADER, length))) {
             scan.fault = SR_DATA_CRC;
@@ -73,6 +75,7 @@ int64_t sr_corrupt_row(const struct sr_rows *rows, int64_t large) {
 void sr_frame(uint8_t *payload, int64_t length) {
     uint8_t *const out = payload - SR_HEADER;
     sr_store64(out, (uint64_t)length);
+    /* The CRC is of the eight bytes that were just written. */
     sr_store32(out + 8, sr_mask(sr_crc32c(0, out, 8)));
     sr_store32(payload + length, sr_mask(sr_crc32c(0, payload, (size_t)length)));
 }

@@ -23,6 +23,7 @@ enum { SR_BEFORE_NAME = 4, SR_AFTER_NAME = 6, SR_READ_AHEAD = 8 };
 
 static inline struct sr_likely sr_likely_form(const struct sr_plan *plan, const struct sr_name *name) {
     struct sr_likely likely = {.name = name->text};
+    /* With a longer name, the entry's size would hardly fit one byte. */
     if (plan->kind != SR_FIXED || plan->type == SR_STRINGS || name->size == 0 || name->size > 100) return likely;
     uint8_t head[8] = {0};
     memcpy(head, name->text, name->size < 8 ? name->size : 8);
@@ -47,10 +48,12 @@ static inline const uint8_t *sr_likely_values(const struct sr_likely *likely, co
                                               uint32_t *size) {
     const ptrdiff_t before = SR_BEFORE_NAME + (ptrdiff_t)likely->name_size + SR_AFTER_NAME;
     if (end - at < before + SR_READ_AHEAD || !likely->name_size) return NULL;
+    /* Below 0 it wraps around to a large number, which is refused below. */
     *size = (uint32_t)at[1] - likely->name_size - 8;
     if (at[0] != 0x0a || at[1] >= 128 || at[2] != 0x0a || at[3] != likely->name_size) return NULL;
     if (*size >= 128 || *size > end - at - before || !sr_is_likely_name(likely, at + SR_BEFORE_NAME)) return NULL;
     const uint64_t header = sr_load64(at + before - SR_AFTER_NAME) & 0xffffffffffff;
+    /* Three of the six bytes are sizes, which all grow with n. */
     return header == likely->header + *size * UINT64_C(0x010001000100) ? at + before : NULL;
 }
 

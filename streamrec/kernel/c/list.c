@@ -17,6 +17,7 @@ static bool add_packed(enum sr_type type, const uint8_t *at, uint32_t size, stru
     }
     if (type == SR_FLOATS) {
         sum->values += size / 4;
+        /* Packed floats have four bytes each, and no part of one. */
         return size % 4 == 0;
     }
     sum->values++;
@@ -32,6 +33,7 @@ bool sr_measure_list(enum sr_type type, const uint8_t *at, const uint8_t *end, i
     while (at < end) {
         struct sr_field field;
         if (!(at = sr_read_field(at, end, room, &field))) return false;
+        /* protobuf reads numbers one by one, too, as older writers give them. */
         if (field.tag != PACKED) sum->values += is_one_number(type, field.tag);
         else if (!add_packed(type, field.value, (uint32_t)(at - field.value), sum)) return false;
     }
@@ -39,6 +41,7 @@ bool sr_measure_list(enum sr_type type, const uint8_t *at, const uint8_t *end, i
 }
 
 static bool put_bytes(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    /* The bytes may have changed since they were measured. */
     if (size > sink->values_end - sink->values) return false;
     sr_copy(sink->values, at, size);
     sink->values += size;

@@ -176,6 +176,7 @@ static inline bool read_feature_entry(struct measuring *self, const uint8_t *at,
         self->states[number] = PRESENT;
         return true;
     }
+    /* Any other form, or a fault, which that tells. */
     return take_entry(self, (uint32_t)number, at, end);
 }
 
@@ -185,6 +186,7 @@ static inline const uint8_t *read_likely_entry(struct measuring *self, const uin
     uint32_t size = 0;
     if (!(at = sr_likely_values(&self->likely[number], at, end, &size))) return NULL;
     const struct sr_plan *plan = &self->schema->plans[number];
+    /* The records cannot hold so many values: the long way tells which one lacks some. */
     if (SR_UNLIKELY(!self->columns[number].values)) return NULL;
     uint8_t *out = slot(self, number, row_size(plan));
     if (plan->type == SR_INTS) {
@@ -293,9 +295,11 @@ static void add_row(const struct measuring *self, uint32_t number) {
 /* The record was read: see that it has what the plans need. */
 static struct sr_finding settle(struct measuring *self) {
     const uint32_t count = self->schema->features + self->schema->lists;
+    /* One comparison for the usual record, in which nothing is missing. */
     const bool is_whole = memcmp(self->states, self->all_present, count) == 0;
     for (uint32_t number = 0; number < count && !is_whole; number++) {
         const uint8_t state = self->states[number];
+        /* In the order of plans: the first one that is wrong is told. */
         if (state == PRESENT || (state == ABSENT && take_default(self, number))) continue;
         const enum sr_fault fault = state == ABSENT ? SR_MISSING : (enum sr_fault)state;
         return (struct sr_finding){fault, self->row, number, -1};
@@ -310,6 +314,7 @@ static struct sr_finding measure_row(struct measuring *self, const struct sr_row
     self->field = self->record = sr_row(rows, row);
     self->record_end = self->record + rows->lengths[row];
     self->previous = self->schema->features;
+    /* Once a record: of two entries with one name, the later one overwrites the state. */
     memset(self->states, ABSENT, (size_t)self->schema->features + self->schema->lists);
     if (!read_record(self)) return (struct sr_finding){SR_MALFORMED, row, -1, self->field - self->record};
     return settle(self);
@@ -323,6 +328,7 @@ static bool make_room(struct measuring *self, const struct sr_schema *schema) {
     self->likely = calloc(count, sizeof *self->likely);
     self->successors = calloc(count, sizeof *self->successors);
     if (!self->states || !self->found || !self->filled || !self->likely || !self->successors) return false;
+    /* In the second half of the memory of `states`. */
     self->all_present = memset(self->states + count, PRESENT, count);
     for (uint32_t number = 0; number + 1 < count; number++)
         if (!sr_is_direct(&schema->plans[number])) self->filled[self->filled_count++] = number;

@@ -203,6 +203,7 @@ static bool is_valid(const struct sr_plan *plan, Py_ssize_t ends_size) {
             if (plan->ends[k] < before) return false;
         return ends_size == 8 * plan->count && before == plan->values_size;
     }
+    /* A default of another size would be read, or written, beyond its end. */
     return plan->values_size == plan->count * width_of(plan);
 }
 
@@ -245,9 +246,11 @@ static PyObject *py_schema(PyObject *module, PyObject *args) {
     int is_sequence;
     if (!PyArg_ParseTuple(args, "O!np", &PyTuple_Type, &plans, &features, &is_sequence)) return NULL;
     const Py_ssize_t count = PyTuple_Size(plans);
+    /* Few enough that no product with their number overflows. */
     if (features < 0 || features > count || count > 1 << 24) return fail(PyExc_ValueError, "too many plans"), NULL;
     struct held_schema *held = calloc(1, sizeof *held);
     if (!held) return PyErr_NoMemory();
+    /* The schema points into the bytes of these objects. */
     held->plans = Py_NewRef(plans);
     held->schema.features = (uint32_t)features;
     held->schema.lists = (uint32_t)(count - features);
@@ -407,6 +410,7 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, functions, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__native(void) {
+    /* Before any call: these choose by the processor, without a lock. */
     sr_crc32c_init();
     sr_packed_init();
     return PyModule_Create(&definition);

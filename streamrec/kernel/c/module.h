@@ -39,6 +39,7 @@ static inline void *view(struct views *views, PyObject *object, Py_ssize_t item,
     }
     Py_buffer *buffer = &views->all[views->count];
     if (PyObject_GetBuffer(object, buffer, access == WRITE ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
+    /* Counted before it is checked, so that a refused one is released, too. */
     views->count++;
     if (buffer->len % item || (uintptr_t)buffer->buf % (uintptr_t)item) {
         PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes holds no aligned items of %zd bytes", buffer->len, item);

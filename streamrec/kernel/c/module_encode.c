@@ -193,6 +193,7 @@ static enum answer add_doubles(struct scratch *scratch, const Py_buffer *array, 
 
 static enum answer add_items(struct scratch *scratch, struct entry *entry, const Py_buffer *array) {
     const char *format = array->format ? array->format : "B";
+    /* One letter: of another byte order the format has a sign before it. */
     if (!*format || format[1] || !strchr("?bBhHiIlLqQfd", *format)) return NOT_PLAIN;
     const Py_ssize_t count = array->len / array->itemsize;
     entry->code = *format == 'f' || *format == 'd' ? FLOATS : INTS;
@@ -240,6 +241,7 @@ static enum answer add_value(struct encoding *self, struct entry *entry) {
 static enum answer check_code(const struct encoding *self, const struct entry *entry) {
     if (self->codes == Py_None || !entry->code) return DONE;
     PyObject *known = PyDict_GetItemWithError(self->codes, entry->key);
+    /* A feature that has no code yet: the encoder in Python takes its type. */
     if (!known) return PyErr_Occurred() ? FAILED : NOT_PLAIN;
     return PyLong_AsLong(known) == (long)entry->code ? DONE : not_plain();
 }
@@ -260,6 +262,7 @@ static enum answer read_entries(struct encoding *self, PyObject *features) {
         entry->name = text_of(key, &entry->name_size);
         if (!entry->name) return not_plain();
     }
+    /* By their bytes, so that equal mappings give equal messages. */
     qsort(self->entries, (size_t)self->count, sizeof *self->entries, compare);
     enum answer answer = DONE;
     for (Py_ssize_t k = 0; k < self->count && answer == DONE; k++) {

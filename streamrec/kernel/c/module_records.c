@@ -107,6 +107,7 @@ PyObject *py_message(PyObject *module, PyObject *args) {
     struct held_message *held = calloc(1, sizeof *held);
     if (!held) return PyErr_NoMemory();
     held->head = Py_NewRef(head);
+    /* The message points into the memory of these objects. */
     held->columns = Py_NewRef(columns);
     PyObject *capsule = NULL;
     if (read_message(held, rows, PyTuple_Size(columns))) capsule = PyCapsule_New(held, MESSAGE, message_destroy);

@@ -17,6 +17,7 @@ static inline uint64_t tail_of(const uint8_t *text, uint32_t size) {
 
 static inline bool is_name(const struct sr_name *name, const struct sr_name *wanted) {
     if (name->size != wanted->size || name->head != wanted->head || name->tail != wanted->tail) return false;
+    /* Up to 16 bytes, head and tail have been all of it. */
     return name->size <= 16 || memcmp(name->text, wanted->text, name->size) == 0;
 }
 
@@ -32,7 +33,9 @@ static inline uint32_t slot_of(const struct sr_names *names, const struct sr_nam
 
 bool sr_names_init(struct sr_names *names, uint32_t most) {
     uint32_t slots = 4;
+    /* At most a quarter full: searches are short, and always meet an empty slot. */
     while (slots < 4 * (uint64_t)most) slots *= 2;
+    /* One more, as calloc of nothing may give NULL. */
     names->names = calloc((size_t)most + 1, sizeof *names->names);
     names->table = calloc(slots, sizeof *names->table);
     names->mask = slots - 1;

@@ -36,6 +36,7 @@ int64_t sr_count_packed(const uint8_t *at, const uint8_t *end) {
     for (; end - at >= BLOCK; at += BLOCK - LONGEST + 1) {
         const uint64_t top_bits = top_bits_of(at);
         if (SR_UNLIKELY(top_bits && has_overlong(top_bits))) return -1;
+        /* The ends in the bytes that the next block does not see again. */
         count += __builtin_popcountll(~top_bits & (UINT64_MAX >> (LONGEST - 1)));
     }
     int run = 0;
@@ -44,6 +45,7 @@ int64_t sr_count_packed(const uint8_t *at, const uint8_t *end) {
         count += !run;
         if (run == LONGEST) return -1;
     }
+    /* The last varint goes on, and nothing follows. */
     return run ? -1 : count;
 }
 
@@ -74,6 +76,7 @@ static int64_t *decode_block(const uint8_t *at, const uint8_t *end, int64_t *out
 }
 
 static int64_t *decode_by_words(const uint8_t *at, const uint8_t *end, int64_t *out, const int64_t *out_end) {
+    /* A block has up to 64 values, and its last word may begin at its last byte. */
     while (end - at >= BLOCK + SLACK && out_end - out >= BLOCK) {
         unsigned used = 0;
         out = decode_block(at, end, out, &used);

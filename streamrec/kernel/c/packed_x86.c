@@ -58,7 +58,9 @@ AVX2 static inline uint64_t ends_avx2(const uint8_t *at) {
 AVX2 int64_t *sr_decode_avx2(const uint8_t *at, const uint8_t *end, int64_t *out, const int64_t *out_end) {
     while (end - at >= BLOCK + SLACK && out_end - out >= BLOCK) {
         const uint64_t ends = ends_avx2(at);
+        /* Sixty-four bytes without an end: no varint is so long. */
         if (!ends) return NULL;
+        /* Each begins behind the end before it, and the first at 0. */
         uint64_t begins = ends << 1 | 1;
         int count = __builtin_popcountll(ends);
         for (; count >= 4; count -= 4, out += 4) {
@@ -70,6 +72,7 @@ AVX2 int64_t *sr_decode_avx2(const uint8_t *at, const uint8_t *end, int64_t *out
             if (!sr_read_varint(at + __builtin_ctzll(begins), end, (uint64_t *)out++)) return NULL;
         at += 64 - __builtin_clzll(ends);
     }
+    /* The rest singly: loads and stores of whole blocks would pass the ends of memory. */
     return sr_packed_ways[0](at, end, out, out_end);
 }
 
@@ -175,6 +178,7 @@ VBMI2 int64_t *sr_decode_vbmi2(const uint8_t *at, const uint8_t *end, int64_t *o
         const __m512i bytes = load_block(at, there);
         const uint64_t ongoing = _mm512_movepi8_mask(bytes), ends = ~ongoing & there;
         const int count = __builtin_popcountll(ends);
+        /* No varint is as long as a block, and no more values are written than have room. */
         if (!count || out_end - out < count) return NULL;
         const __m512i begins = _mm512_maskz_compress_epi8(ends << 1 | 1, byte_numbers());
         if (SR_LIKELY(!has_long(ongoing))) decode_short(bytes, begins, count, out, out_end - out >= BLOCK);

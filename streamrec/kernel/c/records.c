@@ -44,6 +44,7 @@ static bool find_values(struct part *part, const struct sr_field *field, int64_t
         return true;
     }
     const int64_t first = sr_load_once(&field->splits[row]), last = sr_load_once(&field->splits[row + 1]);
+    /* Checked here and not at first: others may write to the splits meanwhile. */
     if (SR_UNLIKELY(first < 0 || first > last || last > field->count)) return false;
     part->values = field->values + first * field->width;
     part->count = last - first;
@@ -69,6 +70,7 @@ static bool measure_part(struct part *part, const struct sr_field *field, int64_
 }
 
 static inline uint8_t *put_head(uint8_t *out, struct sr_octets head, int64_t behind) {
+    /* Tags are mostly one byte, for which a call of memcpy costs more. */
     if (SR_LIKELY(head.size == 1)) *out = *head.data;
     else memcpy(out, head.data, (size_t)head.size);
     return sr_put_varint(out + head.size, (uint64_t)behind);

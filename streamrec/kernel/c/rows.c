@@ -7,6 +7,7 @@ static bool is_inside(const struct sr_rows *rows, int64_t row) {
     const int64_t offset = rows->offsets[row], length = rows->lengths[row];
     if (index < 0 || index >= rows->buffer_count || offset < 0 || length < 0) return false;
     const int64_t size = rows->buffers[index].size;
+    /* As a difference, since the sum may overflow. */
     return offset <= size && length <= size - offset;
 }
 

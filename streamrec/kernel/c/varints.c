@@ -30,9 +30,11 @@ bool sr_put_varints(const int64_t *values, int64_t count, uint8_t *out, int64_t 
     const uint8_t *const end = out + size;
     for (int64_t k = 0; k < count; k++) {
         const uint64_t value = (uint64_t)sr_load_once(&values[k]);
+        /* put_short() stores four bytes, whatever the varint takes. */
         const bool is_tight = end - out < LONGEST;
         if (SR_UNLIKELY(is_tight) && end - out < sr_varint_size(value)) return false;
         out = SR_LIKELY(value < 1u << 28 && !is_tight) ? put_short(out, (uint32_t)value) : sr_put_varint(out, value);
     }
+    /* Fewer bytes than measured are a change as well. */
     return out == end;
 }

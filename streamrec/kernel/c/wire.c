@@ -34,9 +34,11 @@ static const uint8_t *skip_group(const uint8_t *at, const uint8_t *end, uint32_t
         if (!at || tag > UINT32_MAX) return NULL;
         const uint32_t wire_type = tag & 7;
         if (wire_type == SR_GROUP) {
+            /* `room` never exceeds SR_DEEPEST, so that `open` has a place. */
             if (depth == room) return NULL;
             open[depth++] = (uint32_t)tag >> 3;
         } else if (wire_type == SR_GROUP_END) {
+            /* A group ends with the number of its own field. */
             if (open[--depth] != (uint32_t)tag >> 3) return NULL;
         } else if (!(at = skip_value(at, end, wire_type))) {
             return NULL;
@@ -68,6 +70,7 @@ static size_t character(const uint8_t *at, size_t left) {
 
 bool sr_is_utf8(const uint8_t *at, size_t size) {
     while (size) {
+        /* Names are mostly ASCII: eight bytes at a time. */
         if (size >= 8 && !(sr_load64(at) & SR_TOP_BITS)) {
             at += 8;
             size -= 8;

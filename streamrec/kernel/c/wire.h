@@ -17,6 +17,7 @@ enum sr_wire_type { SR_VARINT = 0, SR_FIXED64 = 1, SR_DELIMITED = 2, SR_GROUP = 
 enum { SR_DEEPEST = 100 };
 
 static inline const uint8_t *sr_read_varint_of(const uint8_t *at, const uint8_t *end, int longest, uint64_t *value) {
+    /* The end is compared as a distance: a sum could point beyond the memory. */
     const uint8_t *last = end - at > longest ? at + longest : end;
     uint64_t sum = 0;
     for (int shift = 0; at < last; shift += 7) {
@@ -42,6 +43,7 @@ static inline const uint8_t *sr_read_tag(const uint8_t *at, const uint8_t *end, 
     uint64_t value = 0;
     at = sr_read_varint_of(at, end, 5, &value);
     *tag = (uint32_t)value;
+    /* Below 8 is field 0, which does not exist. */
     return value >= 8 && value <= UINT32_MAX ? at : NULL;
 }
 
@@ -64,6 +66,7 @@ static inline const uint8_t *sr_read_size(const uint8_t *at, const uint8_t *end,
     else if (!(at = sr_read_varint_of(at, end, 5, &value)))
         return NULL;
     *size = (uint32_t)value;
+    /* protobuf lets no part of a message be longer than INT32_MAX. */
     return value <= (uint64_t)(end - at) && value <= INT32_MAX ? at : NULL;
 }
 
