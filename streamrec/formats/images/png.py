@@ -272,7 +272,7 @@ def _gamma(info: Any) -> int | None:
 
 def _gray(colours: npt.NDArray[Any], gamma: int | None, bits: int) -> npt.NDArray[Any]:
     """Weigh colours as libpng does: in linear light where the picture says what that is."""
-    # Its tables then keep 11 of 16 bits: libpng's PNG_MAX_GAMMA_8.
+    # libpng's tables then keep 11 of 16 bits (PNG_MAX_GAMMA_8).
     dropped = 5 if bits == 8 and colours.dtype == np.uint16 else 0
     if gamma is None:
         wide = colours.astype(np.uint32)

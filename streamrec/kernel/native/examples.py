@@ -50,7 +50,7 @@ class Parser:
             KernelFault: For the first row that does not fit.
         """
         columns, held, allocate = self._columns, hold(rows), self._allocate
-        # The lengths of the rows.
+        # Bytes of all records, which bound how many values they can hold.
         size = int(held[3].sum())
         places, sizes = self._layout(len(rows))
         room, count, each = Room(sizes, allocate), len(rows), zip(columns, places, strict=True)
