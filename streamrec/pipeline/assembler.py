@@ -75,6 +75,7 @@ class ExtentTracker:
     def follow(self, points: Structured) -> None:
         """Look up the extents that have changed; ``points`` are those of a position."""
         numbers = points["extent"].reshape(self._numbers.shape)
+        # Not by NumPy, whose reductions release the GIL: decoding threads would take it.
         if numbers.tobytes() == self._numbers.tobytes():
             return
         changed = np.flatnonzero(numbers != self._numbers).tolist()
@@ -259,6 +260,7 @@ class Assembler:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await end(*tasks)
+            # Else this row would hold the memory of its range as long as somebody holds the run.
             self._padding_row = empty_chunk()
         failures = [task.exception() for task in tasks if not task.cancelled()]
         failure = next((failure for failure in failures if failure), None)

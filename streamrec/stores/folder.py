@@ -133,6 +133,7 @@ class Folder:
         if self._is_local and self._url:
             with translate_errors(self._url, writing=True):
                 path = Path(self._url)
+                # The innermost comes first, as unmake must remove it before those that hold it.
                 self._made = [one for one in (path, *path.parents) if not one.exists()]
                 path.mkdir(parents=True, exist_ok=True)
 

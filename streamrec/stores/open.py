@@ -135,6 +135,7 @@ class Stores:
         held = {text: await self._expand_holder(text) for text in dict.fromkeys(texts)}
         named = await self._look_up(list(dict.fromkeys(one for text in held for one in held[text])))
         found = {text: await self._find(held[text], named) for text in held}
+        # What a listing told of an object serves where its plain name stands, too.
         known = {info.url: info for infos in found.values() for info in infos if info.size}
         return [known.get(info.url, info) for text in texts for info in found[text]]
 
@@ -219,6 +220,7 @@ class Stores:
         listing = self.store_for(glob).list(
             "".join(place._replace(link=prefix)), recursive=recursive
         )
+        # None without a chain: a slice up to -0 would be empty.
         link = slice(len(place.before), -len(place.after) or None)
         literal = unescape(glob)
         found: list[ObjectInfo] = []

@@ -181,6 +181,7 @@ class StoredFile:
         """The version; of a local file its time, which a copy on another machine has too."""
         if self.stores is not None or self.version is None:
             return self.version
+        # file_version writes inode, time and size; a copy has another inode.
         return str(int(self.version.split("-")[1], 16))
 
     def check(self) -> None:
@@ -287,6 +288,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         files = {file.path[begin:]: file for file in _complete(stores, stores.list_objects(root))}
     else:
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
+    # By the parts of the path: as a text, "a-b/c" would come between "a" and "a/b".
     names = sorted(files, key=lambda name: name.split("/"))
     return {name: files[name] for name in names if not is_companion(name)}
 
@@ -330,6 +332,7 @@ def _walk(root: str) -> Iterator[str]:
     for entry in os.scandir(root):
         if not entry.is_dir():
             yield entry.path
+        # Of a file, os.walk gives nothing.
         for directory, _, names in os.walk(entry.path):
             yield from (f"{directory}/{name}" for name in names)
 

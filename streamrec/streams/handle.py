@@ -80,6 +80,7 @@ class Handle:
         Raises:
             StopIteration: The run has ended.
         """
+        # The row itself: an adapter that makes records of its own has no use for a dict of it.
         return cast("Row | bytes", self.stream.__next__(lambda row: row))
 
     def take_end(self) -> bool:

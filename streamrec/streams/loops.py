@@ -52,6 +52,7 @@ class Lookahead:
     def read(self, session: PlainSession, count: int) -> None:
         """Receive until so many batches are there, or all that the run has."""
         came = self._came
+        # Nobody has seen that error or end yet: the session is not asked for what comes after it.
         while len(came) < count and not (came and isinstance(came[-1], Exception)):
             try:
                 came.append(session.receive())
@@ -241,6 +242,7 @@ def close(session: PlainSession | AsyncSession) -> None:
     """Close a session from plain code; in a loop that runs, it closes there as soon as it can."""
     if not session.is_async:
         session.close()
+    # A loop that runs may be that of this very thread: to wait for it would never end.
     elif session.loop.is_closed() or session.loop.is_running():
         close_in_loop(session)
     else:
@@ -262,6 +264,7 @@ async def close_async(session: PlainSession | AsyncSession) -> None:
 def close_in_loop(session: AsyncSession) -> None:
     """Have a session closed in its loop, when that runs; nobody waits for it."""
     if not session.loop.is_closed():
+        # The coroutine is made in the loop: one made here would warn if the loop never runs again.
         session.loop.call_soon_threadsafe(lambda: session.loop.create_task(session.aclose()))
     elif not session.is_over:
         # If its tasks were destroyed, they would go on to close what they hold, without a loop; and

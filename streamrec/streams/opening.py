@@ -128,6 +128,7 @@ def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in settings.items()
         if isinstance(value, PathLike) or (name in PLACES and isinstance(value, str))
     }
+    # Anything else is left as it is, for the validation to refuse it by its name.
     if isinstance(options := settings.get("storage_options"), Mapping):
         values["storage_options"] = absolute_options(options)
     return values
@@ -241,6 +242,7 @@ def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]
     if isinstance(plain, dict):
         # Made and dropped: a wrong spec is told by the call that names it, not by the first batch.
         parser_of(narrow(plain, settings.get("dtypes") or []))
+    # The absolute places come last, since they replace the settings' own.
     values = {"source": source, "features": plain, **settings, **_absolute(settings)}
     return Stream(validate(StreamSettings, values))
 

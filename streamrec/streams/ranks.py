@@ -107,6 +107,7 @@ def _torch() -> Rank | None:
 def _jax() -> Rank | None:
     jax = sys.modules.get("jax")
     distributed = getattr(jax, "distributed", None)
+    # Older versions of jax have no is_initialized: bool() stands for it, which is False.
     if jax is None or not getattr(distributed, "is_initialized", bool)():
         return None
     # Only now: before jax.distributed is initialised, this would start a backend without it.

@@ -128,6 +128,7 @@ class LoopSession:
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
+        # Until the owner has closed the old run, nobody may receive from it.
         self._ready.clear()
         self._wanted.set()
 
@@ -152,6 +153,7 @@ class LoopSession:
 
     async def aclose(self) -> None:
         """Stop, and leave nothing behind."""
+        # Both events: the owner waits for one, and a receiver, between two runs, for the other.
         self._closing = True
         self._ready.set()
         self._wanted.set()
@@ -333,6 +335,7 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
     from streamrec.feeder.client.client import BlockingFeed
     from streamrec.feeder.client.session import state_of
 
+    # Neither is JSON: this side checks the fingerprint, and the position is sent as a plain state.
     fingerprint, position = route.pop("fingerprint", None), route.pop("position", None)
     order = {"address": address, "position": state_of(position), **route}
     engine = Engine.start(json.dumps({"route": order}).encode())
@@ -494,9 +497,12 @@ class WarmStartSession:
 
 def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInfo]) -> bool:
     """Return whether a run is known to read few bytes."""
+    # An epoch of steps may go through the shards many times, so their sizes say nothing of it.
     if settings.epochs is None or settings.steps_per_epoch is not None:
         return False
+    # A shard whose size the store does not tell may be large.
     sizes = [inf if info.size is None else info.size for info in objects]
+    # Each rank reads about an equal share of the shards.
     return settings.epochs * sum(sizes) <= SHORT * rank.world_size
 
 

@@ -114,6 +114,7 @@ def length_of(settings: Settings, world_size: int) -> int | None:
         return None
     if settings.steps_per_epoch is not None:
         return settings.epochs * settings.steps_per_epoch
+    # Without an index only the shards could tell, and nobody expects that a length reads them.
     if settings.index is None:
         return None
     with Bridge() as loop:

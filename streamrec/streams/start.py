@@ -106,10 +106,12 @@ def start(
             return _feed_for(description)(**_route(description, rank, position))
         settings = with_identity(description.dataset())
         read = _reader_of(description, settings)
+        # A thread calls the functions themselves, which then need not be sent anywhere.
         if functions is None or read is ThreadSession:
             return read(settings, rank, position)
         if functions.error is None:
             return open_engine(settings, rank, position, functions.data)
+        # The user asked for a process: a thread in its place would be a silent loss of speed.
         if description.engine is not None:
             raise functions.error
         warnings.warn(

@@ -64,6 +64,7 @@ class Mark(NamedTuple):
         # Only a position counts rows; a beginning has none before it.
         if not self.rows or not isinstance(last, Position):
             return self.resume_points
+        # Rows that wait were given to nobody, so a state goes back over them.
         return (replace(last, skip=last.skip - self.rows, step=last.step - self.rows),)
 
 
@@ -94,6 +95,7 @@ class Cursor:
     @property
     def step(self) -> int:
         """Batches, or single records, that were taken since the start."""
+        # The first stands for all: states of several ranks are refused unless they are of one step.
         return self._resume_points[0].step - len(self._rows)
 
     @property
@@ -121,6 +123,7 @@ class Cursor:
 
     def seek(self, step: int) -> None:
         """Go on at a step, counted from the very start."""
+        # No run begins at a later step: a restart then goes back to the beginning of its epoch.
         self._begin_at((Beginning(step=step),), is_run=not step)
 
     def restart(self) -> bool:

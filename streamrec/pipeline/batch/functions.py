@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RNG = "rng"
 """The name of the parameter that is given a generator."""
 
+# Never changed: a run that is resumed must draw the same values as before.
 STREAMS = {"filter": 1, "map": 2, "transform": 3}
 """The number of each setting, so that they draw independently of each other."""
 MASK = (1 << 64) - 1

@@ -276,6 +276,7 @@ def _decode_columns(metadata: Any, reader: PayloadReader) -> dict[str, Column]:
 def _components(metadata: Any) -> Components | None:
     names, shards = tuple(metadata.component_names), tuple(metadata.component_shards)
     check(len(names) == len(set(names)) == len(shards), "the components are not each named once")
+    # A row's shard travels as int32, so that no larger number can name one.
     rise = list(shards) == sorted(shards) and shards[-1:] < (1 << 31,)
     check(not names or (shards[0] == 0 and rise), "the components' shards do not rise from 0")
     return Components(names, shards) if names else None

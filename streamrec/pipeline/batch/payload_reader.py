@@ -91,6 +91,7 @@ PROTO = Messages(
     },
 )
 
+# The limit of NumPy before version 2, which takes 64.
 MOST_DIMENSIONS = 32
 
 

@@ -51,6 +51,7 @@ _BY_NAME = {
     "botocore.TokenRetrievalError": "sso",
     "botocore.UnauthorizedSSOTokenError": "sso",
     "builtins.EOFError": "broken off",
+    # Every error has this base, so that the search for a trouble always finds one.
     "builtins.Exception": "unknown",
     "builtins.FileNotFoundError": "no object",
     "builtins.IsADirectoryError": "directory",
@@ -82,7 +83,9 @@ _SUFFIX = re.compile(r"\.tf[-_]?rec(?:ord)?s?|\.records?")
 _EXPIRED = frozenset({9, 10})
 _OTHER_NAME = frozenset({62, 64})
 """OpenSSL's codes (``x509_vfy.h``) for a wrong date, and for a wrong host name or address."""
+# A connection that was cut during the handshake: another attempt may succeed.
 _BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+# For a writer, a quota or a limit of a file's size is as good as a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -305,6 +308,7 @@ def _refusal(url: str, error: Exception, *, writing: bool, anonymous: bool) -> S
         return refusal(
             url,
             int(head.get("HTTPStatusCode", 0)),
+            # botocore repeats the status as the code where an answer has no body, as that to HEAD.
             code=None if code.isdigit() else code,
             retry_after=seconds_to_wait(wait),
             anonymous=anonymous,

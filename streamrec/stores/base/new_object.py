@@ -93,6 +93,7 @@ class SpooledObject:
 
     def commit(self) -> None:
         """Make the object visible."""
+        # The upload opens the file once more, and would not see what this buffer still holds.
         self._file.flush()
         self._file.seek(0)  # outside of Linux, /dev/fd shares the position
         self._upload(f"/dev/fd/{self._file.fileno()}")

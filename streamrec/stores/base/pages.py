@@ -175,6 +175,7 @@ class _ParallelListing:
             page = await self._fetch(after, token)
             urls = [info.url for info in page.objects]
             count, new = self._space.take(span, urls, more=page.token is not None)
+            # After take: a store that ignores the order is first read again, in one piece.
             pages.check(page)
             self._held.setdefault(span, []).append(page.objects[:count])
             self._news.set()

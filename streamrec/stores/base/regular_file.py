@@ -39,6 +39,7 @@ def open_regular(path: str, flags: int) -> int:
         OSError: It cannot be opened.
     """
     try:
+        # Else a FIFO would wait for its writer, and a terminal could become this process's own.
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         if error.errno in _NOT_OPENED:

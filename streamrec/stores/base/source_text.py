@@ -223,6 +223,7 @@ def _choices(source: str, found: re.Match[str]) -> Sequence[str]:
     first, last = int(found[1]), int(found[2])
     if last < first:
         raise ConfigError(f"{source}: the range {found[0]} runs backwards; swap its bounds")
+    # Before the names are made: a mistyped bound may name more than fit into memory.
     _check_count(source, last - first + 1)
     # As in a shell: a zero in front of either bound sets the width.
     padded = any(len(bound) > 1 and bound.startswith("0") for bound in (found[1], found[2]))

@@ -332,11 +332,13 @@ _BY_STATUS = {
     429: "slow down",
     500: "internal",
     502: "internal",
+    # The status of S3's SlowDown; an answer to HEAD has no body that would name the code.
     503: "slow down",
     504: "internal",
 }
 _ANONYMOUS = {"denied": "anonymous", "log in": "anonymous"}
 """Troubles that are others where no credentials were sent."""
+# S3 redirects to the bucket's region; a signature for another region gets 400 instead.
 _REDIRECTING = frozenset({301, 307, 400})
 _XML_CODE = re.compile(rb"<Error>.*?<Code>(\w{1,64})</Code>", re.DOTALL)
 _JSON_REASON = re.compile(rb'"error":.*?"reason":\s*"(\w{1,64})"', re.DOTALL)

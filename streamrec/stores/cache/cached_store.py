@@ -201,6 +201,7 @@ class CachedBody:
         try:
             request = await self._open_requests.enter_async_context(opened)
         except ObjectChanged:
+            # What was found is of the old version, and must not be joined to bytes of the new one.
             self._store.known.pop(url, None)
             self._pieces = []
             raise

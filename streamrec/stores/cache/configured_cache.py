@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("streamrec.cache")
 
+# As the AWS SDK looks: the variable for S3 alone comes before the common one.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
 
 

@@ -146,6 +146,7 @@ class PieceCache:
         if not self._writes:
             return
         near = self.find(piece.key, piece.begin, piece.end)
+        # Another thread or process has kept these bytes meanwhile.
         if any(one.begin <= piece.begin and piece.end <= one.end for one in near):
             return
         try:

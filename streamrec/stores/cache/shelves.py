@@ -222,6 +222,7 @@ class CacheFolder:
         if length != piece.nbytes + FOOTER or footer[:FOOTER] != _footer(piece, view):
             self.remove(piece)
             return False
+        # The time of change stands for that of use, which disks mounted with noatime do not keep.
         if time.time() - used_at > TOUCHED:
             with contextlib.suppress(OSError):  # a folder that may only be read serves all the same
                 os.utime(self._path(piece))
@@ -256,6 +257,7 @@ class CacheFolder:
     def free(self) -> int:
         """Return the bytes that the disk has free."""
         at = self._root
+        # The folder is made with the first piece; the disk is that of the folder above it.
         while not at.exists():
             at = at.parent
         return shutil.disk_usage(at).free
@@ -302,6 +304,7 @@ def _name(piece: Piece) -> str:
 
 
 def _footer(piece: Piece, data: memoryview) -> bytes:
+    # With the name, so that a file that was put in another's place does not pass.
     name = f"{piece.key}/{_name(piece)}".encode()
     return crc32c(name, crc32c(data)).to_bytes(FOOTER, "little")
 
@@ -310,6 +313,7 @@ def _create(path: Path) -> BufferedWriter:
     """Create a file, and the folders that it is in."""
     # Another process may remove the region's folder, since it is empty, just before it is used.
     for _ in range(MOST_TRIES):
+        # Two calls, since mkdir gives its mode to the last folder alone.
         path.parent.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.parent.mkdir(0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):

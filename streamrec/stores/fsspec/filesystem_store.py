@@ -417,6 +417,7 @@ def version_of(info: Mapping[str, Any]) -> str | None:
         if info.get(name):
             return made_of(etag=_text(info[name]))
     parts = [_text(info[name]) for name in ("ino", *_TIMES) if info.get(name)]
+    # An inode alone tells no versions apart: a file that is written in place keeps it.
     known = any(info.get(name) for name in _TIMES)
     return made_of(etag="-".join([*parts, _text(info.get("size"))])) if known else None
 

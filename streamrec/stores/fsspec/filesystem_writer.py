@@ -87,6 +87,7 @@ class FilesystemWriter:
     def _call(self, url: str, function: Callable[[Any, str], object]) -> None:
         with translate_errors(url, writing=True):
             files, path = self._find(url)
+            # Only the filesystem knows it, so the call gets a guard of its own.
             anonymous = self._is_anonymous(files)
         with translate_errors(url, writing=True, anonymous=anonymous):
             function(files, path)

@@ -126,6 +126,7 @@ class GCSSession(UploadSession):
         from gcsfs.core import UnclosableBytesIO
 
         headers = {"Content-Range": span, "Content-Type": KIND, "Content-Length": str(len(data))}
+        # gcsfs sends again after a failure, when aiohttp would have closed a usual BytesIO.
         answer, _ = await self._files._call(  # noqa: SLF001
             "PUT", self._location, headers=headers, data=UnclosableBytesIO(data)
         )
@@ -238,6 +239,7 @@ class GCSStore:
             await client.aclose()
 
     async def _connect(self) -> RangeClient:
+        # The first requests come at once, and each would else make a client of its own.
         async with self._opening:
             if self._client is None:
                 self._client = await self._make_client()

@@ -107,6 +107,7 @@ def _log_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSystem
         # As gcsfs goes on, but for "cloud", which asks the metadata server.
         return kind(**options | {"token": "cache"})
     except ValueError:
+        # Without any credentials, public buckets can still be read.
         return kind(**options | {"token": "anon"})
 
 

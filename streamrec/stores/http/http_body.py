@@ -149,6 +149,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Note that the server has closed the connection too early."""
         self._ended = True
         self._wake()
+        # False has the transport close itself: a half-closed connection serves no request.
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -192,6 +193,7 @@ class HttpBody:
         self._left = answer.length
         self._ready = memoryview(b"")
         self._receiver: BodyReceiver | None = None
+        # A chunked body names no length: aiohttp must parse the marks between its pieces.
         self._has_exact_length = response.content_length == answer.skip + answer.length
 
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:

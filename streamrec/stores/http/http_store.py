@@ -88,6 +88,7 @@ class RangeClient:
         try:
             return HttpBody(await self._read_head(request, response), response)
         except BaseException:
+            # Cancelled as well: a response that nobody closes keeps its connection.
             response.close()
             raise
 
@@ -185,6 +186,7 @@ class RangeClient:
             # By default aiohttp requests gzip and decompresses it; ranges would then be wrong.
             auto_decompress=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "streamrec"},
+            # No answer may change what the next request sends.
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=BUFFER_BYTES,
             # Only if the environment names a proxy: aiohttp then reads .netrc for every request.
@@ -231,6 +233,7 @@ class RangeClient:
                 raise await self._refusal(plain, response)
             return check_response(plain, response.status, response.headers).info
         finally:
+            # Not released: aiohttp could use the connection again only behind the whole object.
             response.close()
 
     async def _refusal(self, request: RangedGet, response: aiohttp.ClientResponse) -> StoreError:

@@ -145,6 +145,7 @@ def _codings(header: str) -> list[str]:
 
 def _size_in(request: RangedGet, written: str | None, content_length: str | None) -> int:
     """Return the object's size in a Content-Range, which must be that of the request."""
+    # 18 digits fit a signed number of 64 bits, as offsets and sizes must.
     found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", (written or "").strip())
     if not found:
         raise _misbehaviour(

@@ -87,6 +87,7 @@ def transport_of(
     if proxy is not None and not _is_http_url(str(proxy)):
         raise ConfigError("storage_options: 'proxy' must be a URL such as http://host:3128")
     verify = options.get("verify", options.get("ca_bundle"))
+    # Before the variables: what the user turns off, no environment turns on again.
     if verify is False:
         return Transport(check=False, certificate=certificate, proxy=proxy)
     named = {"storage_options' 'verify'": None if verify is True else verify}

@@ -61,6 +61,7 @@ class PartFile:
         names = _names(path)
         self._path, self._file = next(filter(None, map(_create, names)))
         self.write, self.flush = self._file.write, self._file.flush
+        # Each writer takes the first free name, so what others left stands right behind.
         while _remove_if_left(next(names)):
             pass
 

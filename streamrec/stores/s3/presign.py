@@ -204,6 +204,7 @@ class Presigner:
         self._kept[call.place] = signed
 
     async def _sign(self, call: UnsignedRequest) -> SignedUrl:
+        # The era of before: where credentials are renewed meanwhile, this URL counts as an old one.
         client, era = await self._ready(), self._era
         address: str = await client.generate_presigned_url(
             call.method,

@@ -101,6 +101,7 @@ def _read(head: str, root: Element) -> Page:
 
 
 def _unquote(key: str) -> str:
+    # In an encoded listing, S3 writes a space as a plus sign.
     return unquote_plus(key) if "%" in key or "+" in key else key
 
 

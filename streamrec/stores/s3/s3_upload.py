@@ -61,12 +61,14 @@ class S3Session(UploadSession):
         """Send a part."""
         identity = await self._ensure_begun()
         sent = await self._files._call_s3(  # noqa: SLF001
+            # S3 counts parts from 1.
             "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=_Body(data)
         )
         self._etags[number] = sent["ETag"]
 
     async def complete(self, rest: bytes) -> None:  # noqa: ARG002 - there is none
         """Make the object visible."""
+        # S3 refuses parts that are not in ascending order, and parts end in any order.
         parts = [{"PartNumber": n + 1, "ETag": self._etags[n]} for n in sorted(self._etags)]
         await self._files._call_s3(  # noqa: SLF001
             "complete_multipart_upload",
