@@ -14,4 +14,5 @@ def __getattr__(name: str) -> Any:
             f"module 'streamrec.adapters' has no attribute {name!r}; there are "
             f"{', '.join(_ADAPTERS)}"
         )
+    # The import sets the attribute, so that this is called once for each.
     return import_module(f"streamrec.adapters.{name}")

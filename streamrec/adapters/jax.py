@@ -158,9 +158,11 @@ class GlobalBatches:
         return True
 
     def __iter__(self) -> GlobalBatches:
+        # First, since it refuses before anything moves.
         iter(self._stream)
         if self._restarts:
             self._stream.restart()
+        # Between two loops a process may have been moved, so they agree in each.
         self._is_agreed = False
         return self
 

@@ -118,6 +118,7 @@ class Passes:
         restarts, self._restarts = self._restarts, False
         dropped = last is not None and self.stream.state_dict() == last.to_dict()
         if self._is_at_end(dropped):
+            # The end was taken: this begins the next run.
             iter(self.stream)
         elif restarts:
             self.stream.restart()
@@ -132,6 +133,7 @@ class Passes:
         try:
             return handle.of(self.stream).take_end()
         except StreamrecError:
+            # The next pass begins before the error, which then comes at its turn.
             if not dropped:
                 raise
             return False

@@ -314,6 +314,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         urls = self._urls()
         tasks = min(tasks, len(urls))
         bounds = [len(urls) * task // tasks for task in range(tasks + 1)]
+        # One lane reads the task's shards one after the other, in their order.
         alone = {**self._settings, "rank": 0, "world_size": 1, "lanes": 1}
         return [{**alone, "source": urls[a:b]} for a, b in pairwise(bounds)]
 
@@ -324,6 +325,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         records = streamrec.open(shared["source"], index=self._index, storage_options=options)
         # A rank without a record would be a task for nothing.
         tasks = max(1, min(tasks, len(records)))
+        # Rows of padding are left out of the tables; "drop" would lose records.
         shared |= {"world_size": tasks, "lanes": tasks, "remainder": "pad" if tasks > 1 else "keep"}
         return [{**shared, "rank": rank} for rank in range(tasks)]
 
@@ -341,6 +343,7 @@ async def _list(source: str | list[str], options: dict[str, Any]) -> list[Object
 
 def _tables(settings: dict[str, Any]) -> Iterator[Any]:
     """Yield the batches of a stream as Arrow tables, without rows that are padding."""
+    # A task is a process of its own, which needs no other to read for it.
     with streamrec.open(**settings, engine="thread") as stream:
         for batch in stream:
             table = arrow_of(batch, _tensors)

@@ -97,6 +97,7 @@ _OPTIONS = (
 
 def measuring_options(verb: Verb) -> Verb:
     """Add the options of all measurements to a verb."""
+    # The last decorator comes first in --help.
     for add in reversed(_OPTIONS):
         verb = add(verb)
     return verb
@@ -165,6 +166,7 @@ def measure(
     from streamrec.measure.spans import Spans
 
     limits = Limits(seconds=seconds, bytes=max_bytes, requests=max_requests)
+    # Before anything is spent: a wrong file of prices ends the command here.
     table = find_prices(prices)
     spans = None if trace is None else Spans()
     # What will be spent is told before it is, so that Ctrl-C is in time.

@@ -84,6 +84,7 @@ def _datasets(view: View) -> Group:
     table = table_of(*_columns(names, left=("dataset", "state")))
     for one in view.datasets:
         cells = [one[name] for name in ("name", *names[1:])]
+        # As Text: rich would read markup in the name of a dataset.
         table.add_row(*map(Text, cells), style="red" if one["problem"] else "")
     problems = [Text(f"{o['name']}: {o['problem']}", "red") for o in view.datasets if o["problem"]]
     return Group(table, *problems, *_more(view.more_datasets, "datasets"))

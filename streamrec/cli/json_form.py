@@ -92,6 +92,7 @@ class Examples:
             ) from None
 
     def _names_of(self, there: Any) -> list[str]:
+        # A map of protobuf has no order that one could rely on.
         return sorted(there) if self._names is None else [n for n in self._names if n in there]
 
     def _note(self, there: Mapping[str, Any]) -> None:
@@ -103,6 +104,7 @@ class Examples:
 
 def raw_line(record: PlacedRecord) -> str:
     """Return a record's payload in base64, as a JSON string."""
+    # Base64 has no character that JSON would escape.
     return f'"{base64.b64encode(record.payload).decode()}"'
 
 
@@ -111,6 +113,7 @@ def text_or_base64(value: bytes) -> str | dict[str, str]:
     try:
         text = value.decode()
     except UnicodeDecodeError:
+        # A control character, so that base64 is given below.
         text = "\0"
     if _CONTROL.search(text):
         return {"base64": base64.b64encode(value).decode()}

@@ -131,6 +131,7 @@ def output_file_option(option: str, text: str) -> Callable[[Verb], Verb]:
 
 
 def _in_a_directory(_: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    # A file that is there was checked by click.
     if path is None or path.exists():
         return path
     directory = absolute(path).parent

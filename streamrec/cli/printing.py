@@ -49,6 +49,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
         A function to call, from any thread, with a word for the work, the amount that is done,
         and the whole amount where it is known.
     """
+    # The log of a job would hold each state of the bar.
     if not sys.stderr.isatty():
         yield no_progress
         return

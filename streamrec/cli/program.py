@@ -161,9 +161,11 @@ def _invoke(arguments: Sequence[str]) -> int:
         return done.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    # It is an OSError, which would be told as a failure: run() knows better.
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - any defect becomes one sentence and a code
+        # By the words: an error in the arguments leaves no parsed options.
         return _report(error, debug="--debug" in arguments)
     return DONE
 
@@ -181,6 +183,7 @@ def _explain(error: Exception) -> tuple[int, str]:
         return WRONG_USAGE, _usage(error)
     if isinstance(error, click.ClickException):
         return FAILED, error.format_message()
+    # Before its base StreamrecError, which has another code.
     if isinstance(error, ConfigError):
         return WRONG_USAGE, str(error)
     if isinstance(error, StreamrecError | OSError):

@@ -120,6 +120,7 @@ def _write(
     if not is_shuffled:
         refuse_unused("without --shuffle", "seed")
     if settings["shards"] is None and settings["shard_bytes"] is None:
+        # Not the option's default, which would contradict --shards.
         settings["shard_bytes"] = 128_000_000
     plan = Resharding(
         check_dest(dest),

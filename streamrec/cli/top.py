@@ -33,6 +33,7 @@ def single_keys() -> Iterator[None]:
 
     # A terminal keeps its mode when its program ends: put it back.
     before = termios.tcgetattr(sys.stdin)
+    # Not raw mode, in which Ctrl-C is a key like any other.
     tty.setcbreak(sys.stdin)
     try:
         yield
@@ -129,6 +130,7 @@ def watch(
     from streamrec.errors import FeedError
     from streamrec.feeder.operate.remote_status import view_status
 
+    # Before the screen is taken, so that an error in the first request can be read.
     view, trouble = view_status(host, port), None
     with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:

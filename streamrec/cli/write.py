@@ -199,6 +199,7 @@ def _write(
 
     _check_engine(engine, tasks, task)
     if shards is None and shard_size is None:
+        # Not the option's default, which would contradict --shards.
         shard_size = 128_000_000
     source, template = _places(source, destination, options["metadata_files"])
     # Mostly both places are in one store.

@@ -79,6 +79,7 @@ def default_folder(of: Kept = "ranges") -> Path | None:
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
     at_home = home()
+    # The XDG specification has relative paths ignored.
     if named.startswith("/"):
         return Path(named) / "streamrec" / of
     return None if at_home is None else at_home / ".cache" / "streamrec" / of

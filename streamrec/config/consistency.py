@@ -71,6 +71,7 @@ def _ends(choice: str, others: Known) -> None:
         if choice != "repeat":
             raise ValueError(_NO_MIX)
         return
+    # A wrong value is not among the others: its default stands for it, and it is told by itself.
     epochs, steps = others.get("epochs", 1), others.get("steps_per_epoch")
     if choice == "repeat" and epochs is not None and steps is None:
         raise ValueError(

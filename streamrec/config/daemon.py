@@ -43,6 +43,7 @@ def _lower(level: object) -> object:
 
 
 def _collector(address: str | None) -> str | None:
+    # No address is right, too, so that any valid one stands for it.
     parts = urlsplit(address or "http://off")
     is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:

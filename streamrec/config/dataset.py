@@ -254,6 +254,7 @@ class DatasetSettings(Settings):
         if not isinstance(pack, dict) or others.mode == "json":
             return pack
         try:
+            # What is wrong in it is told by pydantic's check of the field, which comes next.
             return TypeAdapter(Pack).validate_python(pack)
         except ValidationError:
             return pack
@@ -309,6 +310,7 @@ class StreamSettings(DatasetSettings):
     def dataset(self) -> DatasetSettings:
         """Return the settings that do not depend on the reading rank or engine."""
         fields = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
+        # Without a second validation: all values have passed that of the stream's settings.
         return DatasetSettings.model_construct(
             **{name: value for name, value in self if name not in fields}
         )

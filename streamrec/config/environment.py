@@ -97,6 +97,7 @@ def _readings(text: str) -> Iterator[Any]:
         value = json.loads(text)
     except ValueError:
         value = text
+    # A text stands for itself, since its quotes may be meant; null is no value of a setting.
     if value is not None and not isinstance(value, str):
         yield value
     yield text

@@ -122,6 +122,7 @@ def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
             raise ConfigError(complaint)
         if complaint:
             unclear.append(complaint)
+        # torchrun starts the ranks themselves: its only one does not start others.
         elif answer is not None and answer.world_size == 1 and launcher.rank != "RANK":
             is_alone = True
         elif answer is not None:
@@ -151,6 +152,7 @@ def _read(launcher: Launcher) -> tuple[LaunchedRank | None, str]:
     """Return what a launcher tells, or a sentence about what is missing."""
     names, rank, size = _values(launcher)
     variables = [name for name in (*names, *launcher.marks) if os.environ.get(name)]
+    # A WORLD_SIZE=1 alone contradicts nothing: there is one rank with or without it.
     if not variables or (size == "1" and not rank and variables == [names[-1]]):
         return None, ""
     if not rank or not size:

@@ -58,6 +58,7 @@ def read_small_file(path: str | Path, most: int) -> bytes:
             if piece is None:  # another reader of the pipe was faster
                 continue
             data += piece
+            # Before the end, which a device may not have.
             if len(data) > most:
                 raise OSError(errno.EFBIG, f"it has more than {most} bytes")
             if not piece:

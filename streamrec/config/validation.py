@@ -133,6 +133,8 @@ Bytes = Annotated[ByteSize, BeforeValidator(_in_whole)]
 class Settings(BaseModel):
     """The base of all settings: frozen, complete in their names, and without secrets in a repr."""
 
+    # Defaults too: the checks of a setting against others must run where it is left out.
+    # Built at the first use, as an import of the package should not wait for validators.
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -211,6 +213,7 @@ def byte_size(name: str, text: object) -> int:
     try:
         size = TypeAdapter[int](Bytes).validate_python(text)
     except ValidationError:
+        # Refused below, by the same sentence as a number below 1.
         size = ByteSize(0)
     if size < 1:
         raise ConfigError(f"{name} is {text!r} but must be a number of bytes, as in 4MiB")

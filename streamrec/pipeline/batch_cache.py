@@ -342,6 +342,7 @@ def _epochs_since_like(plan: RunPlan) -> int:
         return 0
     since = plan.position.since
     begin = plan.position.origin if since is None else since[0]
+    # After so many epochs the lanes have the same records again.
     return begin - begin % plan.orders[0].period
 
 

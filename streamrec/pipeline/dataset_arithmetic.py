@@ -99,6 +99,7 @@ class Arithmetic:
         lanes = range(0, self._identity.lanes, world_size)
         return RecordRun(
             order=order,
+            # Windows change the order of a run's records, and not their number.
             windows=None,
             lanes=lanes,
             batch_size=batch_size,
@@ -173,6 +174,7 @@ class Arithmetic:
             )
         batch_size, settings = fingerprint.global_batch, self._settings
         length = self.length(batch_size and batch_size // world_size, world_size)
+        # A run of unknown length never ends, so that all steps lie in the first.
         runs, begun = divmod(step, length) if length else (0, step)
         # Runs follow each other in a stream, each of `epochs` epochs and `length` steps.
         run_epoch = runs * (settings.epochs or 0)

@@ -61,6 +61,7 @@ class Identity:
         self._index = index
         self.counts = counts
         """The number of shards of each component of a mix; else that of all."""
+        # Each lane needs a record, or by shard one shard of each component.
         most = index.records if index else min(counts)
         # From the data alone: lanes that followed from the ranks or the machine would change the
         # order.

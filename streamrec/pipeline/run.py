@@ -104,6 +104,7 @@ class Run:
     async def _begin_again(self, plan: RunPlan) -> None:
         """Read again from the next batch on, by a changed plan."""
         await self._stop()
+        # Else its threads would decode what nobody takes, beside those of the new stages.
         self._assembler.abandon()
         self._plan = replace(plan, position=self.position)
         self._next = None
@@ -172,6 +173,7 @@ class Run:
         except SuspectPayload:  # a lane can read the record once more, and tell which one it is
             await finish(self._begin_again(replace(self._plan, is_suspicious=True)))
             batch = await self._take()
+            # Only now: if the record is damaged in the store, the lane has raised that above.
             self.measures.counts["refetched"] += 1
             return batch
         except Abandoned:  # somebody has interrupted the wait, and goes on after all

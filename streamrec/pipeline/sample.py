@@ -71,6 +71,7 @@ async def sample_records(
             *(_if_readable(stores, url, most, compression, largest) for url in few[1:]),
         ]
     )
+    # By URL: behind empty shards, the first may be one of the others.
     samples = {sampled.url: sampled for sampled in (first, *others) if sampled is not None}
     return list(samples.values())
 
@@ -136,6 +137,7 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
         if whole or scanner.pending:
             scanner.finish()
             return records
+        # The first record is larger than the sample, and its header says how large.
         most = _first_frame(data) or 4 * most
         size = min(4 * size, 2 * most)  # compression never doubles the size
 

@@ -54,6 +54,7 @@ def agree_at_first(stream: Stream) -> bool:
     # A rank that the user gave may be one of a mesh, whose other ranks are not all of these.
     if assignment.is_given or assignment.rank != rank or rank[1] == 1:
         return False
+    # Opened, since what is compared is known only then: the fingerprint names the shards.
     stream.__enter__()
     agree(stream)
     return True

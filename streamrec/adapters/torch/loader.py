@@ -225,6 +225,7 @@ class Loader(IterableDataset[Any]):
         iter(self._stream)
         if get_worker_info() is None:
             self._notice.clear()
+            # Once, as it waits for all ranks: later loops need not be run on each of them.
             self._has_agreed = self._has_agreed or agree_at_first(self._stream)
         else:
             self._begin_in_worker()
@@ -384,6 +385,7 @@ class Loader(IterableDataset[Any]):
         """Return the state behind what the trainer has got."""
         waiting = batches_waiting(self._fetcher)
         if waiting:
+            # The oldest that is known, where more batches wait than are looked back.
             mark = self._history[max(-1 - waiting, -len(self._history))]
             return handle.of(self._stream).state_at(mark)
         return self._stream.state_dict()

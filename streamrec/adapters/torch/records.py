@@ -62,6 +62,7 @@ class Records(Loader):
         if self._is_loaded and epoch == epoch_of(self._stream.state_dict()):
             return
         self._forget()
+        # set_epoch leaves a stream whose run began with that epoch where it is.
         self._stream.rewind()
         self._stream.set_epoch(epoch)
 

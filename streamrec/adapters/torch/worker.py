@@ -73,6 +73,7 @@ class Notice:
     """
 
     def __init__(self) -> None:
+        # The next epoch, whether a worker has read, and how many states were loaded.
         numbers: Any = torch.tensor([-1, 0, 0])
         # Shared memory and not a queue: a worker may start at any time, and needs the latest alone.
         self._numbers = numbers.share_memory_()
@@ -95,6 +96,7 @@ class Notice:
 
     def begin(self, stream: Stream) -> None:
         """Note in a worker that a run has begun, and where the next one is to begin."""
+        # An endless run has no epoch behind it: the next worker begins one epoch later.
         epochs = handle.of(stream).summary().ends["epochs"] or 1
         self.next_epoch = epoch_of(stream.state_dict()) + epochs
         self._numbers[1] = 1

@@ -128,6 +128,7 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
             attribute = getattr(type(self), name, None)
             if isinstance(attribute, property) and attribute.fget:
                 attribute.fget(self)  # raises anew what led here
+            # Python's own protocols, such as copying, ask for such names, and expect a plain error.
             if attribute is not None or name.startswith("__"):
                 raise AttributeError(name)
             if name in self.columns:

@@ -74,6 +74,7 @@ class PictureCache:
         piece = Piece(_key(encoded, wanted, target.shape), 0, target.nbytes, target.nbytes)
         view = target.reshape(-1).data
         if self._pieces.load(piece, 0, view):
+            # A sum in a Counter is read, then written: without the lock threads would lose some.
             with self._lock:
                 self._counts["cached_pictures"] += 1
             return
@@ -179,6 +180,7 @@ def _pack(columns: Mapping[str, Column]) -> ByteArray:
     message = payload.encode_columns(columns, 1)
     length = len(message.metadata)
     head = length.to_bytes(LENGTH, "little") + message.metadata
+    # Padded as on the wire, so that the columns can be views of what is read.
     parts: list[Any] = [head, bytes(-len(head) % ALIGNMENT), *message.payload]
     return np.concatenate([np.frombuffer(part, np.uint8) for part in parts])
 

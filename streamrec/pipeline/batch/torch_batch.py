@@ -154,6 +154,7 @@ def each_tensor(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return [each_tensor(part, function) for part in value]
     if isinstance(value, tuple):
         parts = [each_tensor(part, function) for part in value]
+        # A NamedTuple takes its fields one by one, any other tuple takes a sequence.
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 

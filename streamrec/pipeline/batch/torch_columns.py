@@ -124,6 +124,7 @@ class Cast(NamedTuple):
             return
         wrong = (array < least) | (array > greatest)
         if dtype.is_floating_point:
+            # An infinity is not a number for which the other dtype is too narrow.
             wrong &= np.isfinite(array)
         if wrong.any():
             raise self._refusal(f"the value {array[wrong][0]} does not fit {to}")

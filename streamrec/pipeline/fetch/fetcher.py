@@ -196,6 +196,7 @@ class Fetcher:
         # Idle pieces count as memory of the process: they must not exceed what the budget has left.
         self.pool.trim(max(0, self.plan.for_ranges - self._reserved - self.pool.in_use))
         for sublane, queue in enumerate(self.queues):
+            # Whatever the budget and the concurrency say: the lane's next record lies there.
             if (again := queue.repair) is not None:
                 queue.add_repair(self._start(group, sublane, again, again.stop - again.start))
         room = self.plan.room(self._reserved, self._read_ahead.size)

@@ -75,10 +75,12 @@ class Inflater:
         self._wake, self._starting = asyncio.Event(), asyncio.Lock()
         for queue in self.queues:
             queue.wake, queue.rereads = self.wake, self._reread
+        # Not the machine's cores: a scheduler of jobs may have given this process a few of them.
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)), len(self.queues))
         self._threads = self.ceiling.threads("streamrec-inflate", self._most)
         self.pool = Pool(self._schedule_again)
         self._account = Account()
+        # With "auto", ranges may have all of it until a shard turns out to be compressed.
         if self.queues[0].setting != "auto":
             self._reserve()
 

@@ -107,6 +107,7 @@ class RangeDownloader:
                     _take_over(read, hedge)
                     return
         finally:
+            # Cancelled or not: it must not write into memory that another range may get.
             await end(first)
         first.result()
         # The time of a retried request says nothing of a usual one, and would make hedges rare.

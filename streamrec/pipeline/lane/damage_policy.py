@@ -260,6 +260,7 @@ def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> Corrupt
         return None
     sink = None
     if settings.quarantine is not None:
+        # The options are those of the shards' store: another one must not get its secrets.
         same = line_of(settings.quarantine).name == line_of(urls[0]).name
         options = settings.storage_options or {} if same else {}
         sink = Quarantine(settings.quarantine, urls, options)
@@ -354,6 +355,7 @@ class DamagePolicy:
         if self._suspect is not None:
             self._suspect = None
             self.counts["refetched"] += 1
+        # Entering the next extent counts it as empty, until it gives a record.
         self._empty_extents = -1
         if self.log is not None:
             self.log.met += len(block)

@@ -184,6 +184,7 @@ class Mix:
     def __post_init__(self) -> None:
         self._shares = [1.0] * len(self.components)
         self._epoch, self._number = self.start.extent, self.start.record
+        # Where no component ends, one sequence of draws goes on through all epochs.
         self._seed_epoch = self.start.extent if self.ends else 0
         self._upcoming = _NONE
 

@@ -91,6 +91,7 @@ class MemoryNeeds:
     def least(self) -> int:
         """Return the smallest budget that :meth:`divide` accepts, and settings do; in bytes."""
         least = self.packs + least_budget(self.sublanes, self.windows)
+        # Twice the packs: more than half of a budget is refused to them.
         return max(LEAST_BUDGET, 2 * self.packs, least)
 
     def divide(self, total: int) -> MemoryPlan:

@@ -60,8 +60,8 @@ class S3Session(UploadSession):
     async def put_part(self, number: int, data: bytes) -> None:
         """Send a part."""
         identity = await self._ensure_begun()
+        # S3 counts parts from 1.
         sent = await self._files._call_s3(  # noqa: SLF001
-            # S3 counts parts from 1.
             "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=_Body(data)
         )
         self._etags[number] = sent["ETag"]
