@@ -191,6 +191,7 @@ class GlobalBatches:
         for other in following:
             with suppress(ConfigError):  # raised when it is that batch's turn
                 self._ahead = other, self._global(other)
+        # Taken only now: after an error above, the batch is still there.
         next(self._stream)
         return arrays
 

@@ -161,6 +161,7 @@ def _entries(batch: Batch, state: str | None, specs: Mapping[str, Any]) -> dict[
     if batch.mask is not None:
         more[MASK] = batch.mask
     if state is not None:
+        # An object, as NumPy's own bytes have one length in all elements.
         more[state] = np.array(json.dumps(batch.next_position.to_dict()).encode(), object)
     twice = [name for name in more if name in batch]
     if twice:

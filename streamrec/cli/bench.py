@@ -154,6 +154,7 @@ class BranchingCommand(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the own options and arguments, but none where another command's name comes first."""
         if args and args[0] in self.commands:
+            # Where invoke() looks for the command.
             ctx.args = args
             return args
         # A group's options end at its first argument, which is the name of a command.

@@ -76,6 +76,7 @@ def _path(view: View) -> Group:
 def _style(stage: PathStage) -> str:
     if not stage.is_limit:
         return ""
+    # The client as the limit is as it should be: the feeder keeps up with it.
     return "bold green" if stage.name == "client" else "bold yellow"
 
 

@@ -122,6 +122,7 @@ def program(context: click.Context) -> None:
     Exit codes: 0 done, 1 the data or the remote side failed, 2 wrong usage or configuration, 130
     interrupted.
     """
+    # An error: a script that has lost its verb must notice.
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
         context.exit(WRONG_USAGE)

@@ -214,6 +214,7 @@ def _write(
         storage_options=stored,
     )
     conversion = _conversion(source, where, **options)
+    # A dry run only counts, and needs no cluster.
     if engine == "ray" and not dry_run:
         with progress_bar("tasks") as progress:
             return _on_ray()(conversion, tasks, progress), shard_size

@@ -87,6 +87,7 @@ def default_folder(of: Kept = "ranges") -> Path | None:
 
 def _in_full(cache: object) -> Any:
     """Return the mapping that a size, a folder or ``"memory"`` stands for."""
+    # TOML has no null, for which these two stand.
     if cache is False or cache == "":
         return None
     # bool is an int: True would be a size of one byte.

@@ -107,6 +107,7 @@ def _none_if_infinite(number: object) -> object:
 
 
 def _none_if_false(index: object) -> object:
+    # TOML has no null, for which these two stand.
     return None if index is False or index == "" else index
 
 
@@ -275,6 +276,7 @@ class DatasetSettings(Settings):
         stages = [(0, weights)] if isinstance(weights, dict) else weights
         if not isinstance(stages, list):
             return stages
+        # A file has no tuples, and the strict validation of Python's values takes no list for one.
         return [tuple(stage) if isinstance(stage, list) else stage for stage in stages]
 
     @field_validator("filter", "map", "transform", mode="before")

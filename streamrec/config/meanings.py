@@ -52,6 +52,7 @@ def _meanings_of(kind: type) -> dict[str, str]:
         return {}
     try:
         return _meanings_in(inspect.getfile(kind)).get(kind.__name__, {})
+    # Without the source's file, help goes without meanings.
     except (OSError, TypeError, SyntaxError):
         return {}
 

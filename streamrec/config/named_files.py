@@ -86,6 +86,7 @@ def check_file(path: str | PathLike[str], named: str) -> None:
     """
     try:
         facts = os.stat(os.path.expanduser(path))  # noqa: PTH111, PTH116 - any text may be given
+    # What is missing, or cannot be a path, is told by the library that opens it.
     except (OSError, ValueError):
         return
     kind = stat.S_IFMT(facts.st_mode)

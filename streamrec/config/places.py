@@ -166,6 +166,7 @@ def absolute_options(options: Mapping[str, Any], directory: str | None = None) -
     changed = dict(options)
     for name in _FILES & changed.keys():
         if isinstance(changed[name], str):
+            # A token may be the secret itself: only the path of a file that is there counts.
             place = absolute(changed[name], directory)
             changed[name] = place if os.path.isfile(place) else changed[name]  # noqa: PTH113 - texts
     return changed

@@ -262,6 +262,7 @@ def _say_wanted(fault: Any) -> str:
 
 
 def _nearest(model: type[Settings], path: tuple[str, ...]) -> str:
+    # First: the name of another library need not be near to ours.
     if path[-1] in HABITS:
         return f": {HABITS[path[-1]]}"
     return nearest(path[-1], model.table_of(path)[0].model_fields)

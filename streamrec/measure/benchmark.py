@@ -125,6 +125,7 @@ async def measure_first_byte(
 
 
 def _figures(times: list[float]) -> FirstByte:
+    # A time that was measured, and not one between two of them.
     p50, p99, p999 = np.quantile(times, [0.5, 0.99, 0.999], method="inverted_cdf").tolist()
     return FirstByte(seconds=sorted(times), p50=p50, p99=p99, p999=p999)
 
@@ -163,6 +164,7 @@ def find_counted_range(urls: Collection[str]) -> str | None:
         return None
     # By length first: 10 comes behind 9 where numbers have no zeros in front.
     first, *_, last = sorted(urls, key=lambda url: (len(url), url))
+    # Digits that all names share belong to the number: 10 to 19 differ in the last one alone.
     head = commonprefix([first, last]).rstrip(DIGITS)  # noqa: RUF071 - characters are meant
     one, other = (re.fullmatch(r"(\d+)(.*)", url[len(head) :], re.DOTALL) for url in (first, last))
     # Cheap, before the range is written out: a gap in the numbers shows in the count.

@@ -176,6 +176,7 @@ class Prices(Settings):
     @classmethod
     def table_of(cls, location: Sequence[int | str]) -> tuple[type[Settings], int]:
         """Return the table that a location is in, and the number of parts that name a setting."""
+        # In stores.s3.get_per_1000, the third part is the setting.
         return (StorePrices, 3) if len(location) > 2 else (cls, 1)
 
     @model_validator(mode="after")

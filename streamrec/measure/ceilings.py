@@ -68,6 +68,7 @@ class Reading:
         most = MOST if allowed == "auto" else allowed
         # A range of more than half of the full size takes the memory of a full one.
         piece = plan.range_size if 2 * size > plan.range_size else size
+        # One at least: the lane that is waited for may overdraw the budget.
         held = max(1.0, _room(plan) / piece - LANE_HOLDS * plan.lanes)
         if most <= held:
             return cls(size, most, "max_concurrency")
@@ -227,6 +228,7 @@ class Resources:
 
     def _link(self) -> Ceiling | None:
         """Return the rate at which connections begin to take it from one another."""
+        # The job first: a sweep that was cut short has not filled the link.
         return self._link_of_job() or self._link_of_sweep()
 
     def _link_of_job(self) -> Ceiling | None:
@@ -301,6 +303,7 @@ class Resources:
     def loop_cost(self) -> float | None:
         """Seconds of the event loop's thread for a byte of frames."""
         job = self.figures.job
+        # A loop that was busy all the time shows its cost itself.
         if job is not None and (job.loop_busy or 0.0) >= BUSY and job.bytes:
             return (job.loop_busy or 1.0) * job.seconds / job.bytes
         # Large ranges alone: the cost of a request would hide that of its bytes.

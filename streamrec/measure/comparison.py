@@ -356,6 +356,7 @@ def _bottleneck(figures: Figures) -> Bottleneck | None:
 def _sweep(one: Figures, other: Figures) -> list[SweepChange]:
     if not (one.sweep and other.sweep):
         return []
+    # Without bytes there is no ratio.
     before = {place_of(cell): cell.bytes_per_second for cell in one.sweep.cells if cell.bytes}
     after = {place_of(cell): cell.bytes_per_second for cell in other.sweep.cells}
     common = [(place, first, after[place]) for place, first in before.items() if place in after]

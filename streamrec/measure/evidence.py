@@ -166,6 +166,7 @@ def evidence_of(
         ceilings: The ceilings that follow from the parts, without the listing; the lowest first.
         gain: Bytes that a job gets for each byte that the store sends.
     """
+    # Without settings: what is taken of them here follows from the figures alone.
     resources, cores = Resources(figures, None), figures.machine.cores
     return Evidence(
         waits=job.waits,

@@ -72,6 +72,7 @@ VERSION: Final = 1
 
 
 class _FigureModel(BaseModel):
+    # JSON has no infinity and no NaN.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 

@@ -207,6 +207,7 @@ class Trainer:
         # The counters first, so that waits never add up to more than the seconds.
         self._counted, self._ended = self._statistics(), time.monotonic()
         busy = time.thread_time() - self._cpu
+        # Two clocks may differ by a bit, and a part is 1 at most.
         self._loop_busy = min(1.0, busy / self.seconds) if self.seconds else 0.0
         self._take_sample(self._counted)
 

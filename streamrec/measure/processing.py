@@ -287,6 +287,7 @@ def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
 def _decompress(stored: Sequence[ShardStart], whole: Sequence[SamplePiece]) -> Stage | None:
     if all(one.compression == "none" for one in stored):
         return None
+    # Once, as allocating is no part of the step.
     memory = np.empty(max(piece.size for piece in whole), np.uint8)
     pieces = [piece._replace(content=one) for one, piece in zip(stored, whole, strict=True)]
     return _stage(pieces, lambda one: one.decompress(memory))
@@ -325,6 +326,7 @@ def _columns(
         functions = Functions.of(settings)
         if any(functions):
             users = UserFunctions(functions, features, urls, decoder)
+            # By the time that passes, as the user's functions may wait.
             columns["transform"] = _rate(batches, users.seconds)
     finally:
         decoder.close()

@@ -254,12 +254,14 @@ class BenchmarkProgress:
         self._phase: str | None = None
         self._note = ""
         self._since = clock()
+        # The line shows differences, of which there is one fewer.
         self._points: deque[tuple[float, int]] = deque(maxlen=POINTS + 1)
         self._live = Live(
             get_renderable=self.frame,
             console=self._console,
             refresh_per_second=4,
             transient=True,
+            # Figures that go to a file must not pass through the terminal's frames.
             redirect_stdout=sys.stdout.isatty(),
         )
 

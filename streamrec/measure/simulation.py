@@ -242,6 +242,7 @@ def simulated(
         with _store(directory, simulation, _recipe(template, shards, copies)) as child:
             endpoint = child.ready()["endpoint"]
             options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+            # A glob, so that there is a listing to measure.
             source = f"s3://{BUCKET}/shard-*"
             size = _size_of(template) * copies
             yield SimulatedStore(

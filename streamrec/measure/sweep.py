@@ -313,6 +313,7 @@ async def measure_sweep(
     sizes = [size for size in SIZES if size <= largest] or [largest]
     try:
         async with budget.in_time():
+            # The last parts, so that the last row may spend all that is left.
             for size, part in zip(sizes, PARTS[-len(sizes) :], strict=True):
                 await sweep.measure_row(size, part)
     except BudgetSpent:
@@ -445,4 +446,5 @@ def most_requests() -> int:
     import resource
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A connection is a file, and the process has others.
     return min(MOST_REQUESTS, max(1, files // 2))

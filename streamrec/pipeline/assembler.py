@@ -204,6 +204,7 @@ class Assembler:
     async def aclose(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""
         if self.inflater is not None:
+            # First: its threads still read the ranges that the fetcher gives back.
             await self.inflater.aclose()
         # Otherwise reference cycles would hold the memory until the garbage collector runs.
         self._lanes.clear()

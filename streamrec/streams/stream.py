@@ -133,6 +133,7 @@ class Stream(Stateful, Generic[Item]):
         return item
 
     def _go_back(self, mark: Mark) -> None:
+        # An interrupt may come between the taking of the lock and the block that gives it back.
         self._turn = Turn()
         self._cursor.go_back(mark)
         self._leave()
@@ -337,6 +338,7 @@ class Stream(Stateful, Generic[Item]):
     def _leave_to_parent(self) -> None:
         """Leave the session to the parent, in a forked child, and open another when needed."""
         forks.keep_for_ever(self._detach())
+        # Another thread may have held it at the fork, and has no copy here to give it back.
         self._turn = Turn()
 
     def _check_division(self) -> None:

@@ -159,6 +159,7 @@ class Shards:
             self.sizes[shard] = info.size
         if info.encoding is not None:
             self.encodings[shard] = info.encoding
+        # The first answer's version stays: all later ranges must be of it.
         self.etags.setdefault(shard, info.etag)
 
     def expect(self, shard: int, size: int) -> None:

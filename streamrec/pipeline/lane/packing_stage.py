@@ -120,6 +120,7 @@ class Packing:
     def _next_rows(self, segment: Segment) -> RecordRows:
         rows, first = segment.rows, self._first
         within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
+        # One at least, even if it is larger than a piece.
         last = min(len(rows), first + max(1, int(within)))
         part = rows.part(first, last)
         run = _Documents(

@@ -179,6 +179,7 @@ class RunPlan:
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
         if epochs is None or steps is None:
             return self.by_record.end_step if self.by_record else None
+        # Steps are counted from the very start, through all runs before this one.
         return (self.position.run_epoch + epochs) * steps
 
     def extents(self, sublane: int, number: int) -> Iterator[Extent]:
