@@ -265,6 +265,7 @@ class Assembler:
             self._padding_row = empty_chunk()
         failures = [task.exception() for task in tasks if not task.cancelled()]
         failure = next((failure for failure in failures if failure), None)
+        # Behind the last task: whoever sees the end may close what the tasks use.
         await self.channel.close(_first_cause(failure))
 
     async def _assemble(self) -> None:

@@ -153,8 +153,8 @@ class LoopSession:
 
     async def aclose(self) -> None:
         """Stop, and leave nothing behind."""
-        # Both events: the owner waits for one, and a receiver, between two runs, for the other.
         self._closing = True
+        # Both events: the owner waits for one, and a receiver, between two runs, for the other.
         self._ready.set()
         self._wanted.set()
         await until_done(self._owner)

@@ -39,6 +39,7 @@ class Components(NamedTuple):
 
     def rows_of(self, shards: npt.NDArray[np.int32]) -> dict[str, int]:
         """Count the rows of each component, given the shard of every row."""
+        # One more, as bincount takes no -1, which is padding.
         counts = np.bincount(self.of(shards) + 1, minlength=len(self.names) + 1)
         return dict(zip(self.names, counts[1:].tolist(), strict=True))
 
