@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from streamrec.config.places import absolute_source
@@ -67,9 +68,15 @@ def count_of(number: object, name: str) -> int:
     Raises:
         ConfigError: It is something else; the error says ``name``.
     """
-    if isinstance(number, int) and number >= 0:
-        return number
+    count = plain_integer(number)
+    if isinstance(count, int) and count >= 0:
+        return count
     raise ConfigError(f"{name} is {number!r}; give a number from 0 up")
+
+
+def plain_integer(value: Any) -> Any:
+    """Return an integer of NumPy as Python's; all else as it is."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def kind_of(value: object) -> str:

@@ -22,6 +22,7 @@ from pydantic import (
     field_validator,
 )
 
+from streamrec.config.arguments import plain_integer
 from streamrec.config.cache import Cache
 from streamrec.config.consistency import CHECKS
 from streamrec.config.validation import Bytes, Settings
@@ -62,6 +63,15 @@ class Pack:
 
     def __post_init__(self) -> None:
         """Refuse wrong and contradictory arguments."""
+        length = self.length
+        plain = (
+            {name: plain_integer(number) for name, number in length.items()}
+            if isinstance(length, dict)
+            else plain_integer(length)
+        )
+        object.__setattr__(self, "length", plain)
+        for name in ("bins", "documents", "padding"):
+            object.__setattr__(self, name, plain_integer(getattr(self, name)))
         lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
         numbers = [*lengths, self.bins, 1 if self.documents is None else self.documents]
         if not lengths or not all(isinstance(n, int) and n > 0 for n in numbers):

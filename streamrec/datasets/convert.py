@@ -222,12 +222,14 @@ class _SizeCounter:
 
     def __init__(self, plan: SplitPlan) -> None:
         self._plan = plan
+        plan.bytes = 0  # a split that gets no record is counted, too
 
     def write_many(self, records: BytesColumn) -> None:
         """Count the records' bytes with their frames."""
         # A column may be a part of a larger one, so its offsets need not begin at 0.
         size = int(records.offsets[-1] - records.offsets[0]) + len(records) * (HEADER + FOOTER)
-        self._plan.bytes = (self._plan.bytes or 0) + size
+        assert self._plan.bytes is not None
+        self._plan.bytes += size
 
     def mark(self, place: SourcePlace) -> None:
         """Do nothing."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec import kernel
-from streamrec.config.arguments import options_of, place_text
+from streamrec.config.arguments import options_of, place_text, plain_integer
 from streamrec.config.validation import byte_size
 from streamrec.datasets.dataset_manifest import WriteSettings
 from streamrec.datasets.merge_shards import complete, merge_tasks
@@ -328,8 +328,9 @@ def _count(shards: object, shard_bytes: object) -> int | None:
         )
     if shards is None:
         return None
-    if isinstance(shards, int) and 1 <= shards <= MOST_SHARDS:
-        return shards
+    count = plain_integer(shards)
+    if isinstance(count, int) and 1 <= count <= MOST_SHARDS:
+        return count
     raise ConfigError(f"shards is {shards!r}; give a number from 1 to {MOST_SHARDS:,}")
 
 

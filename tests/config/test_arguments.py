@@ -3,9 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from streamrec.config.arguments import count_of, kind_of, options_of, place_text, source_texts
+from streamrec.config.arguments import (
+    count_of,
+    kind_of,
+    options_of,
+    place_text,
+    plain_integer,
+    source_texts,
+)
 from streamrec.errors import ConfigError
 
 WRONG: list[Any] = [None, 5, b"/x", {"a": "x"}, [5], [None], [["x"]]]
@@ -41,6 +49,15 @@ def test_a_count_begins_at_0(given: Any) -> None:
     assert count_of(0, "count") == 0
     with pytest.raises(ConfigError, match=r"count is .*; give a number from 0 up"):
         count_of(given, "count")
+
+
+def test_an_integer_of_numpy_is_a_count() -> None:
+    assert type(count_of(np.int64(3), "count")) is int
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "1", None, np.float64(2)])
+def test_what_is_not_an_integer_stays(value: Any) -> None:
+    assert plain_integer(value) is value
 
 
 @pytest.mark.parametrize(("given", "words"), [(None, "None"), (5, "an int"), ([], "a list")])

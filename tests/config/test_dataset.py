@@ -3,6 +3,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamrec.config import DatasetSettings, StreamSettings, validate
@@ -14,6 +15,13 @@ def test_the_defaults() -> None:
     pack = Pack(8)
     assert (pack.split, pack.bins, pack.overlong) == (False, 16, "truncate")
     assert (pack.documents, pack.padding) == (None, 0)
+
+
+def test_a_pack_of_numbers_of_numpy() -> None:
+    eight: Any = np.int64(8)
+    assert repr(Pack({"a": eight}, bins=eight)) == repr(Pack({"a": 8}, bins=8))
+    given = Pack(eight, documents=eight, padding=eight)
+    assert repr(given) == repr(Pack(8, documents=8, padding=8))
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,13 @@ def test_a_dry_run_counts_and_writes_nothing(pictures: Path, tmp_path: Path) -> 
     assert (dry.splits[0].records, dry.splits[0].bytes) == (written.records, written.bytes)
 
 
+def test_a_dry_run_counts_a_split_without_records(pictures: Path, tmp_path: Path) -> None:
+    splits = Splits.parse("train=0.999,test=0.001")
+    train, test = run(pictures, f"{tmp_path}/out/x.tfrecord", splits, dry_run=True).splits
+    assert train.bytes
+    assert (test.records, test.bytes) == (0, 0)
+
+
 def test_a_run_that_fails_leaves_nothing(pictures: Path, tmp_path: Path) -> None:
     (pictures / "surface" / "8.jpg").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"surface/8\.jpg"):

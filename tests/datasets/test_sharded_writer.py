@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import fsspec
 import numpy as np
@@ -283,6 +283,10 @@ class TestAnotherDataset:
         ShardedWriter(tmp_path / "y", shards=2, task=(0, 2), source={"name": "n"}).close()
         with pytest.raises(ConfigError, match=r"unfinished .* \(tasks is 2 there, and 1 here\)"):
             ShardedWriter(tmp_path / "y", shards=2, source={"name": "n"})
+
+    def test_numbers_of_numpy(self, tmp_path: Path) -> None:
+        ShardedWriter(tmp_path / "x", shards=cast("Any", np.int64(2))).close()
+        assert len(list(tmp_path.glob("x-*-of-00002"))) == 2
 
     def test_without_a_source_nothing_tells_that_it_is_the_same(self, tmp_path: Path) -> None:
         ShardedWriter(tmp_path / "x", shards=2).close()

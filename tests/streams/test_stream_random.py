@@ -222,7 +222,9 @@ def test_through_a_feeder(source: str) -> None:
 
 class TestErrors:
     def test_a_generator_by_another_name(self, source: str) -> None:
-        with pytest.raises(ConfigError, match="whose parameter 'generator' gets no value; if it is a random"):
+        with pytest.raises(
+            ConfigError, match="whose parameter 'generator' gets no value; if it is a random"
+        ):
             list(stream_of(source, map=lambda columns, generator: columns, engine="thread"))
 
     def test_records_of_several_shapes(self, source: str) -> None:

@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -52,12 +53,13 @@ class UniformRowLength:
 
     def __post_init__(self) -> None:
         # To Python a bool is an int.
-        is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
+        is_number = isinstance(self.length, Integral) and not isinstance(self.length, bool)
         if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
             raise ConfigError(
                 f"a uniform row length must be a number from 1 to {LARGEST_MESSAGE}, "
                 f"not {self.length!r}"
             )
+        object.__setattr__(self, "length", int(self.length))  # also of NumPy
 
 
 Partition: TypeAlias = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from streamrec.errors import ConfigError
@@ -273,7 +274,7 @@ class SparseFeature(Spec[Sparse]):
 
     def __post_init__(self) -> None:
         several = not isinstance(self.index_key, str)
-        if several == isinstance(self.size, int) or (several and not self.index_key):
+        if several == isinstance(self.size, Integral) or (several and not self.index_key):
             raise ConfigError(
                 f"index_key must be a name and size a number, or both must be lists of them, "
                 f"not {self.index_key!r} and {self.size!r}"

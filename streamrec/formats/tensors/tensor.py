@@ -136,8 +136,8 @@ def _floats(values: list[Any], dtype: type[np.floating[Any]]) -> npt.NDArray[Any
         array = wide.astype(dtype)
     if (np.isinf(array) & np.isfinite(wide)).any():
         raise WrongFeatureType(
-            "a number is beyond float32, which TensorFlow gives Python's floats; give "
-            "numpy.asarray(value, 'float64')"
+            f"a number is beyond {np.dtype(dtype)}, the type that TensorFlow gives these values; "
+            "give numpy.asarray(value, 'float64')"
         )
     return array
 

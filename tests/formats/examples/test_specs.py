@@ -213,6 +213,9 @@ class TestRagged:
         with pytest.raises(ConfigError, match="a number from 1 to"):
             RaggedFeature.UniformRowLength(length)
 
+    def test_a_uniform_length_of_numpy(self) -> None:
+        assert type(RaggedFeature.UniformRowLength(np.int64(2)).length) is int
+
     def test_keys_of_partitions(self) -> None:
         with pytest.raises(ConfigError, match="a partition's key must be the name"):
             RaggedFeature.RowStarts(3)  # type: ignore[arg-type]
@@ -226,6 +229,9 @@ class TestSparse:
         assert (one.index_key, one.size) == ("i", 5)
         assert several == SparseFeature(("i", "j"), "v", int, (5, 6))
         assert hash(several) == hash(SparseFeature(("i", "j"), "v", int, (5, 6)))
+
+    def test_sizes_of_numpy(self) -> None:
+        assert SparseFeature("i", "v", int, np.int64(5)) == SparseFeature("i", "v", int, 5)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -74,6 +74,7 @@ def test_strings() -> None:
         (2**63, "beyond int64"),
         (-(2**63) - 1, "beyond int64"),
         (1e39, "beyond float32"),
+        ([np.float16(1), 1e6], "beyond float16"),
     ],
     ids=repr,
 )
