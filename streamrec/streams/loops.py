@@ -1,8 +1,8 @@
 """The two kinds of sessions, what is read of them ahead, and their ends.
 
 A session delivers batches from a position on (``receive``) and, after the end of a run, starts the
-next one (``subscribe``). Seven classes do: in :mod:`streamrec.streams.session`,
-:mod:`streamrec.streams.session` and :mod:`streamrec.feeder.client`.
+next one (``subscribe``). Classes in :mod:`streamrec.streams.session` and in
+:mod:`streamrec.feeder.client` do, and :class:`ComingSession`, which waits for one of them.
 
 Programs run a loop for each epoch, and test runners one for each test. A loop that is shut down
 cancels its tasks, and the sessions in it close what they hold; so nothing is left to close there.
@@ -146,9 +146,16 @@ class ComingSession:
     def __init__(self, start: Callable[[], PlainSession]) -> None:
         self._come: Future[PlainSession] = Future()
         # A daemon: a store that does not answer must not keep the interpreter from its end.
-        threading.Thread(
+        thread = threading.Thread(
             target=_start_into, args=(self._come, start), name="streamrec-prefetch", daemon=True
-        ).start()
+        )
+        forks.wait_for(self._come, thread)
+        thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the session has not come, and will not."""
+        return self._come.done() and self._come.exception() is not None
 
     def come(self) -> PlainSession:
         """Wait for the session, and return it."""

@@ -154,11 +154,13 @@ class Stream(Stateful, Generic[Item]):
     def prefetch(self) -> None:
         """Begin to read for a plain loop, and return at once: while a model is built, for example.
 
-        What fails is raised where the loop begins. A stream that is open reads ahead anyway, so
-        there this does nothing. An ``async for`` begins anew: ``async with`` begins to read there.
+        What fails is raised where the loop begins. A stream that is open reads ahead anyway, up to
+        the end of its run, so there this does nothing. An ``async for`` begins anew: ``async with``
+        begins to read there.
         """
         with self._turn:
-            if self._is_left:
+            has_failed = isinstance(self._session, ComingSession) and self._session.has_failed
+            if self._is_left or has_failed:
                 self._close()
             if self._session is None:
                 self._functions = functions_of(self._description)
@@ -366,7 +368,7 @@ class Stream(Stateful, Generic[Item]):
         """Wait for a session that was prefetched; after a failure the next call starts another."""
         try:
             return coming.come()
-        except StreamrecError:
+        except Exception:
             self._close()
             raise
 

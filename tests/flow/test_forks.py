@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
 
 import pytest
 
+from streamrec.flow import forks
 from streamrec.flow.forks import watch
 from tests.forked_children import in_forked_child
 
@@ -45,3 +48,17 @@ def test_what_is_kept_outlives_the_interpreter(more: str, said: str) -> None:
     command = [sys.executable, "-c", KEEP + more]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == said
+
+
+@pytest.mark.parametrize("is_its_own", [False, True])
+def test_a_fork_waits_for_the_work_of_another_thread(
+    is_its_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work: Future[None] = Future()
+    waits: list[tuple[list[Future[None]], float]] = []
+    monkeypatch.setattr(forks, "wait", lambda *how: waits.append(how))
+    forks.wait_for(work, threading.current_thread() if is_its_own else threading.Thread())
+    in_forked_child(list)
+    work.set_result(None)
+    in_forked_child(list)
+    assert waits == [([] if is_its_own else [work], forks.PATIENCE), ([], forks.PATIENCE)]

@@ -9,6 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ObjectNotFound
+from streamrec.flow import forks
 from streamrec.streams.start import start
 from tests.feeder.support import serving
 from tests.forked_children import in_forked_child
@@ -140,7 +141,10 @@ def test_a_session_that_comes_too_late_is_closed(source: str, held: Held, how: s
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_starts_its_own(source: str, held: Held) -> None:
+def test_a_forked_child_starts_its_own(
+    source: str, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "PATIENCE", 0.0)  # as a store that does not answer
     stream = opened(source)
     stream.prefetch()
 

@@ -302,8 +302,11 @@ class LaneRanges:
 
     @property
     def begins(self) -> bool:
-        """``True`` while the next range begins a shard."""
-        return self._extent is not None and not self._asked and not self.probes
+        """``True`` while the next range begins a shard that is known to have bytes."""
+        if self._extent is None or self._asked or self.probes:
+            return False
+        end = self._end(self._extent)
+        return end is not None and self._next < end
 
     @property
     def rest(self) -> float:

@@ -104,6 +104,16 @@ def test_what_is_left_of_a_shard_bounds_its_next_range(sizes: list[int], size: i
             assert min(size, rest) == request.stop - request.start
 
 
+@pytest.mark.parametrize(("size", "begins"), [(5, True), (0, False), (None, False)])
+def test_the_next_range_begins_a_shard_that_has_bytes(size: int | None, begins: bool) -> None:
+    order = ShardOrder(1, 1)
+    known = {} if size is None else {0: size}
+    ranges = LaneRanges(extents(order, 0, 1), known, order.reach(0))
+    assert ranges.begins is begins
+    ranges.next(3)
+    assert not ranges.begins
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_an_endless_lane_of_empty_shards_ends(shuffle: bool) -> None:
     order = ShardOrder(6, 4, shuffle)
