@@ -1,4 +1,4 @@
-"""What ``streamrec info`` and ``cat`` read of shards: a survey, and the records of a selection."""
+"""Readings of shards for ``streamrec info`` and ``cat``: a survey, and selected records."""
 
 from __future__ import annotations
 

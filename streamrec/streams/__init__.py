@@ -1,1 +1,1 @@
-"""What a training job iterates, and who reads for it; README.md names the files."""
+"""Streams of batches for training jobs, and their sessions; README.md names the files."""

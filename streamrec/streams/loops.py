@@ -70,9 +70,9 @@ class Lookahead:
 
 
 class Session(Protocol):
-    """Who reads for a stream, from a position on. It does not hold the stream.
+    """A reader for a stream, from a position on.
 
-    So a stream that is dropped can be cleaned up.
+    It does not hold the stream, so a stream that is dropped can be cleaned up.
     """
 
     @property
