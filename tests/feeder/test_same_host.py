@@ -78,7 +78,7 @@ class TestClients:
             assert feeds[0].inbox.take_freed(), "they came in it"
             for feed in feeds:
                 await feed.aclose()
-        assert shared_mappings() == before
+        assert shared_mappings() <= before
 
     def test_without_a_loop(self, tmp_path: Path) -> None:
         before = shared_mappings()
@@ -90,7 +90,7 @@ class TestClients:
                     check(feed.receive(), step)
                 assert feed.inbox is not None
                 assert len(feed.inbox.take_freed()) == 10
-        assert shared_mappings() == before
+        assert shared_mappings() <= before
 
     def test_what_is_kept_stays_as_it_is(self, tmp_path: Path) -> None:
         before = shared_mappings()
@@ -103,7 +103,7 @@ class TestClients:
         assert shared_mappings() == before + 1, "the feeder's is gone"
         check_all(kept, size=1000)
         del kept
-        assert shared_mappings() == before
+        assert shared_mappings() <= before
 
     @pytest.mark.parametrize(("kind", "options"), [("tcp", {}), ("unix", {"shared_bytes": 0})])
     def test_none(self, kind: str, options: dict[str, Any], tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ class TestClients:
         with served({"train": FakeDataset()}) as feeder:
             address = dataset_at(feeder.listen(listening(kind, tmp_path)))
             with closing(BlockingFeed.open(address, **options)) as feed:
-                assert shared_mappings() == before
+                assert shared_mappings() <= before
                 check(feed.receive(), 0)
 
     def test_a_feeder_that_takes_none(self, tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ class TestClients:
                 all_now(feed)
         del feed  # its error holds the frames that hold the batches
         gc.collect()
-        assert shared_mappings() == before
-        assert open_fds() == files
+        assert shared_mappings() <= before
+        assert open_fds() <= files  # a test before may have left one that closes late
 
 
 class TestServer:
@@ -165,7 +165,7 @@ class TestServer:
         before = shared_mappings()
         async with mapped():
             assert shared_mappings() == before + 1
-        assert shared_mappings() == before
+        assert shared_mappings() <= before
 
     @on_both_loops
     async def test_is_unmapped_when_the_client_breaks_the_protocol(self) -> None:
@@ -173,7 +173,7 @@ class TestServer:
         async with mapped() as script:
             script.say(Release((0, 0)))
             assert isinstance((await script.answer())[-1], Fault)
-        assert shared_mappings() == before
+        assert shared_mappings() <= before
 
     @pytest.mark.parametrize(("of", "is_used"), [("ranges", True), ("batches", False)])
     @on_both_loops

@@ -74,7 +74,7 @@ def leaves_nothing() -> Iterator[None]:
     yield
     gc.collect()
     assert set(threading.enumerate()) <= threads
-    assert open_fds() == files
+    assert open_fds() <= files  # a test before may have left one that closes late
 
 
 def answers_at(monkeypatch: pytest.MonkeyPatch, look: int) -> None:

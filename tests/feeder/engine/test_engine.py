@@ -136,7 +136,7 @@ def test_delivers_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert engine.process.returncode == 0
     assert "exit code 0" in repr(engine)
     engine.close()
-    assert open_fds() == before
+    assert open_fds() <= before  # a test before may have left one that closes late
 
 
 def test_one_that_serves_nobody_can_be_ended_at_once(
@@ -288,7 +288,7 @@ def test_no_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     with pytest.raises(ConfigError, match='engine="thread"'):
         Engine.start(order_for(settings(tmp_path)))
-    assert open_fds() == before
+    assert open_fds() <= before  # a test before may have left one that closes late
 
 
 def test_settings_that_cannot_be_sent(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def _leaves_nothing() -> Iterator[None]:
     yield
     _ahead.clear()
     gc.collect()
-    assert open_fds() == before
+    assert open_fds() <= before  # a test before may have left one that closes late
 
 
 def waiting() -> int:
