@@ -54,7 +54,7 @@ ALLOWED = {
     ("streamrec/config/cores.py", "usable_cores"): "files of the kernel",
     ("streamrec/config/memory_budget.py", "_memory_limit"): "files of the kernel",
     ("streamrec/measure/job.py", "_read"): "files of the kernel",
-    ("streamrec/feeder/client/shared.py", "_make_sealed"): "a file in memory",
+    ("streamrec/flow/shared_memory.py", "make_sealed"): "a file in memory",
     ("streamrec/streams/opening.py", "open"): "plain code opens the stream",
     ("streamrec/datasets/writer.py", "__init__"): "plain code writes a file",
     ("streamrec/datasets/writer.py", "write"): "plain code writes a file",

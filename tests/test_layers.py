@@ -75,7 +75,7 @@ IMPORTERS = ("import_module", "__import__")
 COMPUTED = "<a name that is made at run time>"
 COMPUTING = {
     "__init__.py",  # the public names, by their table
-    "feeder/engine/child_start.py",  # the module that its command names
+    "flow/child_start.py",  # the module that its command names
     "formats/images/picture.py",  # Pillow and simplejpeg
     "kernel/choice.py",  # one of the two kernels
     "pipeline/batch/functions.py",  # the user's own functions, by name

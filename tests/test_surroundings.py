@@ -20,7 +20,8 @@ from streamrec.config.cache import CacheSettings
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.demo import job
 from streamrec.errors import ConfigError
-from streamrec.feeder.engine.engine import Engine, child_environment
+from streamrec.feeder.engine.engine import Engine
+from streamrec.flow.child_process import child_environment
 from streamrec.stores.cache.configured_cache import open_cache
 from streamrec.stores.folder import write_object
 from streamrec.values.columns import BytesColumn

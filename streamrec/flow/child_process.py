@@ -1,23 +1,59 @@
-"""A child process of streamrec's, which ends with its parent."""
+"""Child processes of streamrec's, which end with their parent."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import site
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from streamrec import kernel
+from streamrec.config.environment import SERVER_PREFIX
 from streamrec.config.named_files import check_variables
 from streamrec.errors import StreamrecError
+from streamrec.kernel.choice import VARIABLE
 from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-START = 30.0
+ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
+"""Variables that a child has unless its parent has others. NumPy's OpenBLAS would start a thread
+for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
+anyway; pydantic would look through all installed packages for plugins, and import them."""
+
+START = "streamrec.flow.child_start"
+
+KEPT_BACK = (SERVER_PREFIX, "NOTIFY_SOCKET", "WATCHDOG_")
+"""The beginnings of variables that are for the daemon's first process alone: its settings, secrets
+among them, and the way to its service manager."""
+
+
+def child_command(module: str, *arguments: object) -> list[str]:
+    """Return the command that runs the ``main`` of one of our modules."""
+    # -P: a `queue.py` in the working directory is not the standard library's.
+    options = ["-P", "-X", "faulthandler", "-m", START]
+    return [sys.executable, *options, module, *map(str, arguments)]
+
+
+def child_environment() -> dict[str, str]:
+    """Return most variables of this process, and the place of this package if not installed."""
+    # The child runs the kernel that runs here: what is to be said about that has been said.
+    variables = {name: text for name, text in os.environ.items() if not name.startswith(KEPT_BACK)}
+    environment = {**ENVIRONMENT_DEFAULTS, **variables, VARIABLE: kernel.implementation}
+    root = str(Path(__file__).parents[2])
+    if root not in site.getsitepackages() and root != site.getusersitepackages():
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return environment
+
+
+START_SECONDS = 30.0
 """The most seconds until a process is ready; it takes about one."""
 GOODBYE = 5.0
 """The most seconds until a process has ended by itself."""
@@ -63,7 +99,7 @@ class ChildProcess:
         """
         assert self.process.stdout is not None
         # A read of a pipe has no time limit of its own: the kill ends it.
-        timer = threading.Timer(START, self.process.kill)
+        timer = threading.Timer(START_SECONDS, self.process.kill)
         timer.start()
         try:
             line = self.process.stdout.readline()

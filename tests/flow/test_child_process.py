@@ -1,19 +1,28 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import streamrec
+from streamrec import kernel
 from streamrec.errors import StreamrecError
 from streamrec.flow import child_process
-from streamrec.flow.child_process import ChildProcess
+from streamrec.flow.child_process import (
+    ENVIRONMENT_DEFAULTS,
+    ChildProcess,
+    child_command,
+    child_environment,
+)
+from streamrec.kernel.choice import VARIABLE
 
-if TYPE_CHECKING:
-    from pathlib import Path
+pytestmark = pytest.mark.both_kernels
 
 
 def test_a_process_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_process, "START", 0.01)
+    monkeypatch.setattr(child_process, "START_SECONDS", 0.01)
     (tmp_path / "silent.py").write_text("import sys; sys.stdin.read()")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with ChildProcess("silent", ["silent"], tmp_path / "log") as child:
@@ -28,3 +37,35 @@ def test_a_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with ChildProcess("deaf", ["deaf"], tmp_path / "log") as child:
         assert child.ready() == {}
     assert child.process.returncode == -9
+
+
+def test_a_child_finds_this_package_and_nothing_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "shown.py").write_text("import sys\nmain = lambda: print(*sys.path)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    command = child_command("shown")
+    done = subprocess.run(
+        command, env=child_environment(), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert command[0] == sys.executable
+    places = done.stdout.split()
+    assert str(tmp_path) not in places
+    assert str(Path(streamrec.__file__).parents[1]) in places
+
+
+def test_the_defaults_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENVIRONMENT_DEFAULTS:
+        monkeypatch.delenv(name, raising=False)
+    assert child_environment().items() >= ENVIRONMENT_DEFAULTS.items()
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    assert child_environment()["OPENBLAS_NUM_THREADS"] == "7"
+    assert child_environment()[VARIABLE] == kernel.implementation
+
+
+def test_what_is_for_the_first_process_alone_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"STREAMREC_SERVER_TOKEN": "secret", "NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "9"}
+    for name, text in secrets.items():
+        monkeypatch.setenv(name, text)
+    assert not secrets.keys() & child_environment().keys()

@@ -13,12 +13,9 @@ that steers the feeder is read from it; a feeder's places are checked by the cli
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import mmap
 import os
 import sys
 import threading
-from bisect import bisect_left
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +24,14 @@ import numpy as np
 
 from streamrec.errors import RemoteProtocolError
 from streamrec.flow.pool import BatchMemory, lent
+from streamrec.flow.shared_memory import (
+    PAGE,
+    Allocator,
+    address_of,
+    make_sealed,
+    map_memory,
+    safe_size,
+)
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import Shared
 
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
     from streamrec.wire.messages import BatchMessage
 
-PAGE = 4 << 10
 SHARED_CREDITS = 4
 """Shared memory is this many times what may be on its way: batches wait before, and the
 trainer holds them after."""
@@ -52,83 +56,8 @@ def create_memory(size: int) -> Iterator[int | None]:
     with contextlib.ExitStack() as stack:
         fd = None
         with contextlib.suppress(OSError):  # the socket serves, too
-            fd = _make_sealed(size, stack)
+            fd = make_sealed("streamrec-batches", size, stack)
         yield fd
-
-
-def _make_sealed(size: int, stack: contextlib.ExitStack) -> int | None:
-    if not size or not hasattr(os, "memfd_create"):
-        return None
-    fd = os.memfd_create("streamrec-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    stack.callback(os.close, fd)
-    # The pages come when they are first written: what is not used takes no memory.
-    os.ftruncate(fd, size)
-    # The feeder writes where it is mapped, and would be killed at a page that is gone: see below.
-    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
-def _safe_size(fd: int) -> int:
-    """Return the bytes that can be written whatever the owner of the descriptor does."""
-    # Whoever touches a page that a file has lost, or a huge page where none is left, is killed.
-    # Only memory of memfd_create can have this seal, and nobody can take it off again.
-    try:
-        keeps_its_size = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-    except OSError:  # it is no memory at all
-        return 0
-    # The block size of memory in huge pages is that of a huge page.
-    if not keeps_its_size or os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:
-        return 0
-    return os.fstat(fd).st_size
-
-
-def _map(fd: int, size: int) -> ByteArray:
-    return np.frombuffer(mmap.mmap(fd, size), np.uint8)
-
-
-class Allocator:
-    """The free and taken bytes of a memory; the lowest that fit are taken first: they are warm.
-
-    Args:
-        size: Of the memory, in bytes.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._free = [(0, size)] if size else []
-        self.sizes: dict[int, int] = {}
-        """The bytes that were asked for, by where they begin."""
-
-    def __repr__(self) -> str:
-        return (
-            f"<Allocator {len(self.sizes)} taken, {sum(size for _, size in self._free)} bytes free>"
-        )
-
-    def take(self, size: int) -> int | None:
-        """Take so many bytes, from 1, and return where they begin; ``None``: there is no room."""
-        whole = _in_pages(size)
-        for i, (begin, length) in enumerate(self._free):
-            if length >= whole:
-                self._free[i : i + 1] = [(begin + whole, length - whole)] if length > whole else []
-                self.sizes[begin] = size
-                return begin
-        return None
-
-    def free(self, begin: int) -> None:
-        """Give back the bytes that were taken there."""
-        size = _in_pages(self.sizes.pop(begin))
-        # The free pieces on either side that touch this one become one piece with it.
-        i = bisect_left(self._free, (begin, 0))
-        first = i - 1 if i and sum(self._free[i - 1]) == begin else i
-        last = i + 1 if i < len(self._free) and self._free[i][0] == begin + size else i
-        begin = min(begin, self._free[first][0]) if first < i else begin
-        whole = size + sum(length for _, length in self._free[first:last])
-        self._free[first:last] = [(begin, whole)]
-
-
-def _in_pages(size: int) -> int:
-    """Return a size that is rounded up to whole pages."""
-    return -(-size // PAGE) * PAGE
 
 
 class Outboxes:
@@ -159,7 +88,7 @@ class Outboxes:
             return
         size = 0
         try:
-            size = min(_safe_size(fd), self._free // SHARE)
+            size = min(safe_size(fd), self._free // SHARE)
             outbox = Outbox(fd, size) if size >= PAGE else None
         except OSError:  # it may not be written
             outbox = None
@@ -189,8 +118,8 @@ class Outbox:
     """
 
     def __init__(self, fd: int, size: int) -> None:
-        self._memory = _map(fd, size)
-        self._address = _address(self._memory)
+        self._memory = map_memory(fd, size)
+        self._address = address_of(self._memory)
         self._allocator = Allocator(len(self._memory))
         self._overflow = BatchMemory()
         self._smallest = sys.maxsize
@@ -289,11 +218,7 @@ class Outbox:
         return lent(self._memory[begin : begin + size], partial(self._ended.append, begin))
 
     def _offset(self, array: ByteArray) -> int:
-        return _address(array) - self._address
-
-
-def _address(array: ByteArray) -> int:
-    return int(array.__array_interface__["data"][0])
+        return address_of(array) - self._address
 
 
 class Inbox:
@@ -304,7 +229,7 @@ class Inbox:
     """
 
     def __init__(self, fd: int) -> None:
-        self._memory = _map(fd, 0)
+        self._memory = map_memory(fd, 0)
         self._freed: deque[int] = deque()  # by garbage collection, in whatever thread
 
     def view(self, offset: int, size: int) -> memoryview:

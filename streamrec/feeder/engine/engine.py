@@ -18,23 +18,19 @@ import json
 import logging
 import os
 import signal
-import site
 import socket
 import subprocess
 import sys
 import weakref
 from collections import deque
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 from pydantic_core import PydanticSerializationError
 
-from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.config.arguments import place_text
-from streamrec.config.environment import SERVER_PREFIX
 from streamrec.errors import ConfigError, FeederLost
-from streamrec.kernel.choice import VARIABLE
+from streamrec.flow.child_process import child_command, child_environment
 from streamrec.masking import printable
 from streamrec.pipeline.batch.functions import SETTINGS
 from streamrec.surroundings import hold_standard_descriptors, scratch_file, working_directory
@@ -43,37 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.stores.base.protocol import ObjectInfo
-
-
-ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
-"""Variables that a child has unless its parent has others. NumPy's OpenBLAS would start a thread
-for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
-anyway; pydantic would look through all installed packages for plugins, and import them."""
-
-START = "streamrec.feeder.engine.child_start"
-
-KEPT_BACK = (SERVER_PREFIX, "NOTIFY_SOCKET", "WATCHDOG_")
-"""The beginnings of variables that are for the daemon's first process alone: its settings, secrets
-among them, and the way to its service manager."""
-
-
-def child_command(module: str, *arguments: object) -> list[str]:
-    """Return the command that runs the ``main`` of one of our modules."""
-    # -P: a `queue.py` in the working directory is not the standard library's.
-    options = ["-P", "-X", "faulthandler", "-m", START]
-    return [sys.executable, *options, module, *map(str, arguments)]
-
-
-def child_environment() -> dict[str, str]:
-    """Return most variables of this process, and the place of this package if not installed."""
-    # The child runs the kernel that runs here: what is to be said about that has been said.
-    variables = {name: text for name, text in os.environ.items() if not name.startswith(KEPT_BACK)}
-    environment = {**ENVIRONMENT_DEFAULTS, **variables, VARIABLE: kernel.implementation}
-    root = str(Path(__file__).parents[3])
-    if root not in site.getsitepackages() and root != site.getusersitepackages():
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-    return environment
 
 
 PROCESS = "streamrec.feeder.engine.engine_process"

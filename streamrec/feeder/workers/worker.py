@@ -12,7 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.engine.engine import child_command, child_environment
+from streamrec.flow.child_process import child_command, child_environment
 from streamrec.wire.error_fields import from_fields, to_fields
 
 if TYPE_CHECKING:

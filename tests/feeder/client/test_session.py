@@ -16,8 +16,9 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.feeder.client.session import FeedState
-from streamrec.feeder.client.shared import PAGE, Inbox, Outbox, create_memory
+from streamrec.feeder.client.shared import Inbox, Outbox, create_memory
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.shared_memory import PAGE
 from streamrec.pipeline.batch import payload
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.wire.error_fields import to_fields

@@ -17,25 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import streamrec
 from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder.client.client import ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.client.shared import Inbox
 from streamrec.feeder.engine import engine as module
-from streamrec.feeder.engine.engine import (
-    ENVIRONMENT_DEFAULTS,
-    PIPE_BYTES,
-    PROCESS,
-    Engine,
-    child_command,
-    child_environment,
-    order_for,
-)
+from streamrec.feeder.engine.engine import PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine.engine_process import serve
 from streamrec.flow.channel import EndOfStream
-from streamrec.kernel.choice import VARIABLE
+from streamrec.flow.child_process import (
+    ENVIRONMENT_DEFAULTS,
+    child_command,
+)
 from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.messages import Credit, Subscribe
 from streamrec.wire.protocol import Role
@@ -60,38 +54,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.both_kernels
-
-
-def test_a_child_finds_this_package_and_nothing_in_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "shown.py").write_text("import sys\nmain = lambda: print(*sys.path)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
-    command = child_command("shown")
-    done = subprocess.run(
-        command, env=child_environment(), cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert command[0] == sys.executable
-    places = done.stdout.split()
-    assert str(tmp_path) not in places
-    assert str(Path(streamrec.__file__).parents[1]) in places
-
-
-def test_the_defaults_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ENVIRONMENT_DEFAULTS:
-        monkeypatch.delenv(name, raising=False)
-    assert child_environment().items() >= ENVIRONMENT_DEFAULTS.items()
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
-    assert child_environment()["OPENBLAS_NUM_THREADS"] == "7"
-    assert child_environment()[VARIABLE] == kernel.implementation
-
-
-def test_what_is_for_the_first_process_alone_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = {"STREAMREC_SERVER_TOKEN": "secret", "NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "9"}
-    for name, text in secrets.items():
-        monkeypatch.setenv(name, text)
-    assert not secrets.keys() & child_environment().keys()
 
 
 DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": None}

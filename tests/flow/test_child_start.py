@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.feeder.engine.child_start import start
+from streamrec.flow.child_start import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
