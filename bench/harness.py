@@ -557,9 +557,25 @@ class Run:
     results: list[Result] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     """Lines on what could not be measured, each with a remedy."""
+    titles: list[str] = field(default_factory=list)
+    """Titles of the cases that there are."""
 
     def selects(self, title: str) -> bool:
+        self.titles.append(title)
         return not self.only or any(part in title for part in self.only)
+
+    def check_only(self) -> None:
+        """Refuse a text of ``--only`` that is in none of the titles.
+
+        Raises:
+            click.UsageError: The text, and the titles.
+        """
+        for part in self.only:
+            if not any(part in title for title in self.titles):
+                titles = "\n".join(f"  {title}" for title in dict.fromkeys(self.titles))
+                raise click.UsageError(
+                    f"No case has {part!r} of --only in its title. The titles are:\n{titles}"
+                )
 
     def choose(self, cases: Sequence[Case]) -> list[Case]:
         return [case for case in cases if self.selects(case.title)]
@@ -639,7 +655,9 @@ def benchmark(
             if data:
                 common["data"] = options.pop("data").absolute()
             run = Run(**common)
-            sys.exit(not run.finish(main(run, **options), name))
+            report = main(run, **options)
+            run.check_only()
+            sys.exit(not run.finish(report, name))
 
         made = click.command(help=(sys.modules[main.__module__].__doc__ or "").partition("\n")[0])(
             command

@@ -146,7 +146,7 @@ def main(
 ) -> Report:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    titles = [title for title in PLANTED if not run.only or title in run.only]
+    titles = [title for title in PLANTED if run.selects(title)]
     if again is not None:
         found = [*judge_again(titles, again)]
     else:

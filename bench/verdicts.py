@@ -324,7 +324,7 @@ COLUMNS = (
 def main(run: Run) -> Report:
     outcomes = []
     for case in CASES:
-        if not run.only or case.name in run.only:
+        if run.selects(case.name):
             outcomes.append(run_async(measured(case)))
             say(f"{case.name}: {outcomes[-1].verdict.summary}")
     return Report(as_markdown(outcomes), {"verdicts": [outcome.facts() for outcome in outcomes]})

@@ -149,7 +149,9 @@ def command(report: Report, **options: Any) -> click.Command:
     @benchmark("example", **options)
     @click.option("--size", default=1.0)
     def main(run: Run, *, size: float) -> Report:
-        run.results.append(Result(Case("group", "name", "none x", {}), [{"size": size}]))
+        case = Case("group", "name", "none x", {})
+        if run.choose([case]):
+            run.results.append(Result(case, [{"size": size}]))
         run.skipped += ["a peer is missing."] * 2
         report.facts["rounds"] = run.repeat
         return report
@@ -198,13 +200,22 @@ def test_a_failed_case_is_shown_on_a_line() -> None:
 def test_a_benchmark_has_the_options_that_it_asks_for(option: str) -> None:
     assert CliRunner().invoke(command(Report("text")), [option, "1"]).exit_code == 2
     all_of_them = command(Report("text"), repeat=1, only=True, data=True)
-    assert CliRunner().invoke(all_of_them, [option, "1"]).exit_code == 0
+    value = "name" if option == "--only" else "1"
+    assert CliRunner().invoke(all_of_them, [option, value]).exit_code == 0
 
 
 def test_only_selects_by_a_part_of_the_title() -> None:
     cases = [Case("store", name, "none x", {}) for name in ("for", "async for", "download")]
     assert [case.name for case in Run(only=["e: for", "load"]).choose(cases)] == ["for", "download"]
     assert Run().choose(cases) == cases
+
+
+def test_what_only_selects_must_exist() -> None:
+    arguments = ["--only", "name", "--only", "nmae"]
+    result = CliRunner().invoke(command(Report("text"), only=True), arguments)
+    assert result.exit_code == 2
+    assert "'nmae'" in result.stderr
+    assert "  group: name" in result.stderr
 
 
 def test_columns_of_results_are_medians_and_of_mappings_their_values() -> None:
