@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 STANDARD = ("stdin", "stdout", "stderr")
 
 
+def has_gil() -> bool:
+    """Return whether one thread at a time runs Python, as in most builds of the interpreter."""
+    # Asked each time: an extension that needs the lock may bring it back when it is imported.
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
 def home() -> Path | None:
     """Return the user's home directory, or ``None`` if neither HOME nor the system names one."""
     # Not Path.home(), which raises RuntimeError for a user without an entry, and takes HOME="".

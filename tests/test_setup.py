@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,10 +76,51 @@ def test_where_the_kernel_is_required_a_failure_is_one(sources: Path) -> None:
     assert not [*(sources / "wheels").glob("*.whl")]
 
 
+@pytest.fixture
+def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what the next run of setup.py gives to setuptools."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("setuptools.setup", lambda **named: given.update(named))
+    monkeypatch.chdir(ROOT)
+    return given
+
+
+def without_gil(monkeypatch: pytest.MonkeyPatch, disabled: int | None) -> None:
+    variables = {"Py_GIL_DISABLED": disabled}
+    monkeypatch.setattr(sysconfig, "get_config_var", variables.get)
+
+
+@pytest.mark.parametrize("disabled", [0, None])
+def test_one_extension_for_every_python_with_a_gil(
+    disabled: int | None, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_gil(monkeypatch, disabled)
+    runpy.run_path("setup.py")
+    (kernel,) = arguments["ext_modules"]
+    assert kernel.py_limited_api
+    assert kernel.define_macros == [("Py_LIMITED_API", "0x030b0000")]
+    assert arguments["options"] == {"bdist_wheel": {"py_limited_api": "cp311"}}
+
+
+def test_one_for_each_python_without(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_gil(monkeypatch, 1)
+    runpy.run_path("setup.py")
+    (kernel,) = arguments["ext_modules"]
+    assert not kernel.py_limited_api
+    assert kernel.define_macros == []
+    assert arguments["options"] == {}
+
+
 @pytest.mark.night
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler is here")
-def test_with_a_compiler_one_wheel_serves_every_python(sources: Path) -> None:
+def test_with_a_compiler_a_wheel_has_the_kernel(sources: Path) -> None:
     done = build(sources, STREAMREC_BUILD_KERNEL="require")
     assert done.returncode == 0, done.stderr
-    assert "streamrec/kernel/_native.abi3.so" in contents(sources)
-    assert [wheel.name for wheel in (sources / "wheels").glob("*-cp311-abi3-*.whl")]
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        suffix, tags = sysconfig.get_config_var("EXT_SUFFIX"), "cp3??-cp3??t"
+    else:
+        suffix, tags = ".abi3.so", "cp311-abi3"
+    assert f"streamrec/kernel/_native{suffix}" in contents(sources)
+    assert [*(sources / "wheels").glob(f"*-{tags}-*.whl")]

@@ -27,6 +27,17 @@ from streamrec.stores.folder import write_object
 from streamrec.values.columns import BytesColumn
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_interpreters_lock(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: enabled, raising=False)
+    assert surroundings.has_gil() is enabled
+
+
+def test_interpreters_that_do_not_say_it_have_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys, "_is_gil_enabled", raising=False)
+    assert surroundings.has_gil()
+
+
 @pytest.fixture
 def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process's user have no entry in the user database, and no HOME."""

@@ -315,7 +315,7 @@ class StreamSettings(DatasetSettings):
     """The number of parts."""
     engine: Literal["process", "thread"] | None = None
     """The reader behind a plain ``for`` loop, ``"process"`` or ``"thread"``; ``None``: a process
-    where the source can be read from one, else a thread."""
+    where there is a GIL and the source can be read from one, else a thread."""
     restart: bool = False
     """True: each loop begins at the beginning of the run, also after a ``break``."""
 

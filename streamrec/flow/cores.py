@@ -41,11 +41,16 @@ def share_work(
     Raises:
         Exception: The error of the failed call with the lowest number.
     """
-    numbers = iter(range(count))  # next() on it is atomic under the interpreter's lock
+    numbers, taking = iter(range(count)), threading.Lock()
     failures: dict[int, Exception] = {}
 
+    def take() -> int | None:
+        # Without an interpreter's lock, threads that share an iterator get numbers twice.
+        with taking:
+            return next(numbers, None)
+
     def pull() -> None:
-        for number in numbers:
+        for number in iter(take, None):
             try:
                 work(number)
             except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread

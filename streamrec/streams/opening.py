@@ -288,7 +288,7 @@ def connect(
         retry_for: Seconds to try after a failure before it becomes an error; 0: not at all.
         engine: ``"process"``: for a plain ``for``, a process of its own receives, however busy
             this one keeps the interpreter; ``"thread"``: a thread does. ``None``: whoever takes
-            the batches, or for TLS a process.
+            the batches, or for TLS a process, without a GIL a thread.
         replicas: Other clients read the same rank: the feeder reads once for all of them.
         restart: Each loop begins at the beginning of the run, also after a ``break``.
         **others: Refused, since the feeder's configuration has all other settings.

@@ -4,6 +4,8 @@
 |---|---|---|
 | shards | this event loop | an engine process, a thread, or a warm start of both |
 | from a feeder | a feed of this event loop | a blocking feed, an engine process or a thread |
+
+A process stands in for a thread where threads share the interpreter's lock with the training.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from streamrec.streams.session import (
     open_engine,
     open_relay,
 )
+from streamrec.surroundings import has_gil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,7 +159,11 @@ def _reader_of(
     if private or engine == "thread":
         return ThreadSession
     # A process that was started ahead has imported its libraries: no thread would be faster.
-    if engine == "process" or is_started_ahead() or not can_warm_start(settings):
+    if engine == "process" or is_started_ahead():
+        return open_engine
+    if not has_gil():
+        return ThreadSession
+    if not can_warm_start(settings):
         return open_engine
     return WarmStartSession
 
@@ -165,10 +172,11 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
     """Return what receives from a feeder for plain code."""
     if settings.engine == "thread":
         return ThreadFeed
-    # Whoever decrypts lets go of the interpreter for every 16 KiB, so a process does.
-    has_tls = settings.tls is not None
-    if has_tls or settings.engine == "process":
+    if settings.engine == "process":
         return open_relay
+    # Whoever decrypts lets go of the interpreter's lock for every 16 KiB, so a process does.
+    if settings.tls is not None:
+        return open_relay if has_gil() else ThreadFeed
     from streamrec.feeder.client.healing import BlockingHealingFeed
 
     return BlockingHealingFeed

@@ -11,6 +11,7 @@ import pytest
 
 from streamrec.kernel import reference
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
+from streamrec.surroundings import has_gil
 from streamrec.values.record_rows import RecordRows
 from tests.kernel.test_parse import example
 from tests.support import another_ran_within, no_switching
@@ -40,6 +41,37 @@ class TestCrc:
         data = bytes(range(1, 256)) * 500
         for size in (*range(1300), len(data)):
             assert _native.crc32c(data[:size], size) == reference.crc32c(data[:size], size)
+
+
+try:
+    import _interpreters as interpreters  # type: ignore[import-not-found]
+except ImportError:
+    import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]
+
+
+class TestInterpreters:
+    """The extension alone: NumPy refuses all interpreters of a process but the first."""
+
+    IMPORT = """
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("streamrec.kernel._native", {file!r})
+module = module_from_spec(spec)
+spec.loader.exec_module(module)
+assert module.crc32c({data!r}, 0) == {crc}
+"""
+
+    def test_each_has_a_module(self) -> None:
+        data = bytes(range(256)) * 4
+        crc = reference.crc32c(data)
+        code = self.IMPORT.format(file=_native.__file__, data=data, crc=crc)
+        # From 3.12 on with a lock of its own; others than the first run in turn on 3.11.
+        other = interpreters.create()
+        try:
+            # Until 3.12 it raises what the code raises, and then returns it.
+            assert interpreters.run_string(other, code) is None
+        finally:
+            interpreters.destroy(other)
+        assert _native.crc32c(data, 0) == crc
 
 
 class TestGlue:
@@ -172,6 +204,7 @@ class TestParser:
                 assert d.tobytes() == b"rgb" * 500
 
 
+@pytest.mark.skipif(not has_gil(), reason="no thread waits for another's lock here")
 class TestOtherThreads:
     """They go on while the kernel works, though the interpreter itself would let none of them."""
 

@@ -1,4 +1,4 @@
-"""The positions in errors of feeds, from which streams go on, for every kind of session."""
+"""The kinds of sessions that are started, and the positions in their errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.config import StreamSettings
 from streamrec.errors import FeederDraining, FeederLost, FeedError
+from streamrec.feeder.client.healing import BlockingHealingFeed
 from streamrec.feeder.engine import engine
+from streamrec.streams import start
+from streamrec.streams.session import (
+    ThreadFeed,
+    ThreadSession,
+    WarmStartSession,
+    open_engine,
+    open_relay,
+)
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served
 from tests.pipeline.small_datasets import write
@@ -95,3 +105,58 @@ def test_an_engine_process_that_cannot_start(
     with pytest.raises(FeederLost, match="ended with exit code 1") as caught, stream:
         pass
     held(stream, caught.value, known)
+
+
+@pytest.mark.parametrize(
+    ("named", "has_gil", "session"),
+    [
+        (None, True, WarmStartSession),
+        (None, False, ThreadSession),
+        ("process", False, open_engine),
+        ("thread", True, ThreadSession),
+    ],
+)
+def test_the_reader_of_shards(
+    named: Any, has_gil: bool, session: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "has_gil", lambda: has_gil)
+    settings = StreamSettings(source="a.tfrecord", batch_size=2, engine=named)
+    assert start._reader_of(settings, settings.dataset()) is session
+
+
+def test_with_windows_too_a_thread_reads_where_there_is_no_gil(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = StreamSettings(source="a.tfrecord", batch_size=2, shuffle=True)
+    assert start._reader_of(settings, settings.dataset()) is open_engine
+    monkeypatch.setattr(start, "has_gil", lambda: False)
+    assert start._reader_of(settings, settings.dataset()) is ThreadSession
+
+
+def test_a_process_that_was_started_ahead_is_taken_without_a_gil_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start, "has_gil", lambda: False)
+    monkeypatch.setattr(start, "is_started_ahead", lambda: True)
+    settings = StreamSettings(source="a.tfrecord", batch_size=2)
+    assert start._reader_of(settings, settings.dataset()) is open_engine
+
+
+@pytest.mark.parametrize(
+    ("named", "tls", "has_gil", "feed"),
+    [
+        (None, {}, True, open_relay),
+        (None, {}, False, ThreadFeed),
+        ("process", {}, False, open_relay),
+        (None, None, False, BlockingHealingFeed),
+        (None, None, True, BlockingHealingFeed),
+    ],
+)
+def test_the_receiver_from_a_feeder(
+    named: Any, tls: Any, has_gil: bool, feed: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "has_gil", lambda: has_gil)
+    address = "tls://127.0.0.1:1/d" if tls is not None else NOWHERE
+    settings = sr.connect(address, tls=tls, engine=named)._description
+    assert isinstance(settings, start.FeederSettings)
+    assert start._feed_for(settings) is feed

@@ -3,6 +3,7 @@
    mean, and nothing elsewhere knows Python. */
 #include "module.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "crc32c.h"
@@ -407,11 +408,44 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, functions, NULL, NULL, NULL, NULL};
+static pthread_once_t ways = PTHREAD_ONCE_INIT;
 
-PyMODINIT_FUNC PyInit__native(void) {
-    /* Before any call: these choose by the processor, without a lock. */
+static void choose_ways(void) {
     sr_crc32c_init();
     sr_packed_init();
-    return PyModule_Create(&definition);
+}
+
+/* Before any call, since these write what all calls read without a lock; and once for the process,
+   though each interpreter of it prepares a module of its own. */
+static int prepare(PyObject *module) {
+    (void)module;
+    return pthread_once(&ways, choose_ways) ? (fail(PyExc_RuntimeError, "pthread_once failed"), -1) : 0;
+}
+
+/* There is no state but what is written above, and no object outlives the call that made it but its
+   result: so interpreters need no common lock, and threads none at all.
+
+   Headers for the limited API of 3.11 do not name the slot of 3.12, and 3.11 refuses it. */
+enum { MULTIPLE_INTERPRETERS = 3, VERSION_WITH_IT = 0x030c0000 };
+#define EACH_ITS_LOCK ((void *)2)
+
+static PyModuleDef_Slot slots_of_311[] = {
+    {Py_mod_exec, prepare},
+    {0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, prepare},
+    {MULTIPLE_INTERPRETERS, EACH_ITS_LOCK},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition_for_311 = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, functions, slots_of_311, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, functions, slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    return PyModuleDef_Init(Py_Version < VERSION_WITH_IT ? &definition_for_311 : &definition);
 }

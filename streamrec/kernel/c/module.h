@@ -3,7 +3,6 @@
 #define SR_MODULE_H
 
 #define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
 #include <stdbool.h>

@@ -136,27 +136,57 @@ static enum code code_of(PyObject *value) {
     return PyLong_CheckExact(value) || PyBool_Check(value) ? INTS : NO_KIND;
 }
 
+/* A container that no other thread changes while its items are read: with a GIL, none runs. */
+static PyObject *unchanging(PyObject *container) {
+#ifdef Py_GIL_DISABLED
+    if (PyDict_CheckExact(container)) return PyDict_Copy(container);
+    if (PyList_CheckExact(container)) return PyList_AsTuple(container);
+#endif
+    return Py_NewRef(container);
+}
+
+/* A reference of its own to a dict's value, which other threads may replace; NULL where there is none. */
+static PyObject *value_at(PyObject *dict, PyObject *key) {
+#ifdef Py_GIL_DISABLED
+    PyObject *value = NULL;
+    PyDict_GetItemRef(dict, key, &value);
+    return value;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
+static PyObject *item_of(PyObject *items, Py_ssize_t k) {
+    return PyList_CheckExact(items) ? PyList_GetItem(items, k) : PyTuple_GetItem(items, k);
+}
+
 /* The code of a list's values; of none where they are of other types, or of strings and numbers. */
-static enum code code_of_list(PyObject *value, bool is_list, Py_ssize_t count) {
+static enum code code_of_list(PyObject *items, Py_ssize_t count) {
     enum code code = NO_KIND;
     for (Py_ssize_t k = 0; k < count; k++) {
-        const enum code one = code_of(is_list ? PyList_GetItem(value, k) : PyTuple_GetItem(value, k));
+        const enum code one = code_of(item_of(items, k));
         if (!one || (code && (code == STRINGS) != (one == STRINGS))) return NO_KIND;
         if (!code || one == FLOATS) code = one;
     }
     return code;
 }
 
-static enum answer add_list(struct scratch *scratch, struct entry *entry) {
-    const bool is_list = PyList_CheckExact(entry->value);
-    const Py_ssize_t count = is_list ? PyList_Size(entry->value) : PyTuple_Size(entry->value);
-    entry->code = code_of_list(entry->value, is_list, count);
+static enum answer add_items(struct scratch *scratch, struct entry *entry, PyObject *items) {
+    const Py_ssize_t count = PyList_CheckExact(items) ? PyList_Size(items) : PyTuple_Size(items);
+    entry->code = code_of_list(items, count);
     if (!entry->code) return count ? NOT_PLAIN : DONE;
     enum answer (*const add)(struct scratch *, PyObject *) =
         entry->code == STRINGS ? add_string : entry->code == FLOATS ? add_float : add_int;
     enum answer answer = DONE;
-    for (Py_ssize_t k = 0; k < count && answer == DONE; k++)
-        answer = add(scratch, is_list ? PyList_GetItem(entry->value, k) : PyTuple_GetItem(entry->value, k));
+    for (Py_ssize_t k = 0; k < count && answer == DONE; k++) answer = add(scratch, item_of(items, k));
+    return answer;
+}
+
+static enum answer add_list(struct scratch *scratch, struct entry *entry) {
+    PyObject *items = unchanging(entry->value);
+    if (!items) return FAILED;
+    const enum answer answer = add_items(scratch, entry, items);
+    Py_DECREF(items);
     return answer;
 }
 
@@ -191,7 +221,7 @@ static enum answer add_doubles(struct scratch *scratch, const Py_buffer *array, 
     return DONE;
 }
 
-static enum answer add_items(struct scratch *scratch, struct entry *entry, const Py_buffer *array) {
+static enum answer add_numbers(struct scratch *scratch, struct entry *entry, const Py_buffer *array) {
     const char *format = array->format ? array->format : "B";
     /* One letter: of another byte order the format has a sign before it. */
     if (!*format || format[1] || !strchr("?bBhHiIlLqQfd", *format)) return NOT_PLAIN;
@@ -214,7 +244,7 @@ static enum answer add_items(struct scratch *scratch, struct entry *entry, const
 static enum answer add_array(struct scratch *scratch, struct entry *entry) {
     Py_buffer array;
     if (PyObject_GetBuffer(entry->value, &array, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) return not_plain();
-    const enum answer answer = add_items(scratch, entry, &array);
+    const enum answer answer = add_numbers(scratch, entry, &array);
     PyBuffer_Release(&array);
     return answer;
 }
@@ -240,10 +270,12 @@ static enum answer add_value(struct encoding *self, struct entry *entry) {
 /* Whether the codes, if there are any, have the feature's. */
 static enum answer check_code(const struct encoding *self, const struct entry *entry) {
     if (self->codes == Py_None || !entry->code) return DONE;
-    PyObject *known = PyDict_GetItemWithError(self->codes, entry->key);
+    PyObject *known = value_at(self->codes, entry->key);
     /* A feature that has no code yet: the encoder in Python takes its type. */
     if (!known) return PyErr_Occurred() ? FAILED : NOT_PLAIN;
-    return PyLong_AsLong(known) == (long)entry->code ? DONE : not_plain();
+    const long code = PyLong_AsLong(known);
+    Py_DECREF(known);
+    return code == (long)entry->code ? DONE : not_plain();
 }
 
 static int compare(const void *one, const void *other) {
@@ -311,20 +343,30 @@ static PyObject *put_all(struct encoding *self) {
     return result;
 }
 
+static PyObject *encode(struct encoding *self, PyObject *features) {
+    PyObject *result = NULL;
+    self->count = PyDict_Size(features);
+    self->entries = self->count <= FEW ? self->few : calloc((size_t)self->count, sizeof *self->entries);
+    if (!self->entries) return PyErr_NoMemory();
+    const enum answer answer = read_entries(self, features);
+    if (answer == DONE) result = put_all(self);
+    else if (answer == NOT_PLAIN) result = Py_NewRef(Py_None);
+    if (self->entries != self->few) free(self->entries);
+    free(self->scratch.data);
+    return result;
+}
+
 PyObject *py_encode(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *features, *result = NULL;
+    PyObject *features;
     struct encoding self = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOO", &features, &self.codes, &self.arrays)) return NULL;
     if (self.codes != Py_None && !PyDict_Check(self.codes)) return fail(PyExc_TypeError, "codes must be a dict"), NULL;
     if (!PyDict_CheckExact(features)) return Py_NewRef(Py_None);
-    self.count = PyDict_Size(features);
-    self.entries = self.count <= FEW ? self.few : calloc((size_t)self.count, sizeof *self.entries);
-    if (!self.entries) return PyErr_NoMemory();
-    const enum answer answer = read_entries(&self, features);
-    if (answer == DONE) result = put_all(&self);
-    else if (answer == NOT_PLAIN) result = Py_NewRef(Py_None);
-    if (self.entries != self.few) free(self.entries);
-    free(self.scratch.data);
+    /* The entries point into its keys and values. */
+    features = unchanging(features);
+    if (!features) return NULL;
+    PyObject *result = encode(&self, features);
+    Py_DECREF(features);
     return result;
 }
