@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamrec.config.launchers import local_ranks
+
 if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -15,6 +18,23 @@ CGROUP = Path("/sys/fs/cgroup")
 def worker_count(settings: DaemonSettings.Server) -> int:
     """Return the number of a daemon's worker processes: the setting, or the cores to use."""
     return usable_cores() if settings.workers == "auto" else settings.workers
+
+
+MOST_FETCH_PROCESSES = 4
+"""As many as one orderer can follow: each brings 1 to 2 GB/s, and it scans 4 to 8."""
+
+
+def fetch_process_count(settings: DatasetSettings) -> int:
+    """Return the number of fetch processes: the setting, or fewer than half of this rank's cores.
+
+    The other half is for the orderer, for decoding threads and for the trainer.
+    """
+    if settings.fetch_processes != "auto":
+        return settings.fetch_processes
+    if not hasattr(os, "memfd_create"):  # not on this platform
+        return 0
+    cores = usable_cores() // local_ranks()
+    return max(0, min(MOST_FETCH_PROCESSES, cores // 2 - 1))
 
 
 def usable_cores() -> int:

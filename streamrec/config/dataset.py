@@ -212,6 +212,9 @@ class DatasetSettings(Settings):
     most, which are a quarter of a GiB in colour."""
     max_concurrency: PositiveInt | Literal["auto"] = "auto"
     """The most requests in flight; auto: as many as make it faster."""
+    fetch_processes: Annotated[int, Field(ge=0, le=64)] | Literal["auto"] = 0
+    """The processes that receive the bytes of remote shards; 0: the stream's own; auto: by the
+    cores that this rank may use."""
     prefetch: PositiveInt | Literal["auto"] = "auto"
     """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
     stall_timeout: PositiveFloat = 300.0

@@ -107,6 +107,7 @@ class ColumnKeywords(TypedDict, total=False):
     max_bytes: Bytes
     max_pixels: int | Literal["auto"]
     max_concurrency: int | Literal["auto"]
+    fetch_processes: int | Literal["auto"]
     prefetch: int | Literal["auto"]
     stall_timeout: float
     cache: Bytes | PathLike[str] | CacheKeywords | Mapping[str, Any] | None

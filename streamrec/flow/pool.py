@@ -129,12 +129,14 @@ class Pool:
     Args:
         released: Called, in any thread, whenever memory has returned.
         mapped: Called with newly mapped memory before it is lent.
+        allocate: Allocates memory that other processes share, or returns ``None``.
     """
 
     def __init__(
         self,
         released: Callable[[], None],
         mapped: Callable[[npt.NDArray[np.uint8]], object] = _nothing,
+        allocate: Callable[[int], npt.NDArray[np.uint8] | None] = _nothing,
     ) -> None:
         self.in_use = 0
         """Bytes that are taken and not yet back."""
@@ -144,6 +146,7 @@ class Pool:
         """The largest ``in_use`` so far."""
         self._released = released
         self._mapped = mapped
+        self._allocate = allocate
         self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
         self._returns = 0
         self._closed = False
@@ -208,6 +211,10 @@ class Pool:
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
         """Allocate memory; its pages are first touched by ``mapped`` or by whoever fills it."""
+        if (shared := self._allocate(size)) is not None:
+            if size >= HUGE:
+                self._mapped(shared)
+            return shared
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return empty((size,), np.uint8)
         try:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
+import threading
+import weakref
 from bisect import bisect_left
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamrec.flow.pool import lent
+
 if TYPE_CHECKING:
-    import contextlib
+    from collections.abc import Callable
 
     from streamrec.values.columns import ByteArray
 
@@ -104,3 +111,74 @@ class Allocator:
 def _in_pages(size: int) -> int:
     """Return a size that is rounded up to whole pages."""
     return -(-size // PAGE) * PAGE
+
+
+class SharedRanges:
+    """Memory for ranges that other processes fill; its pages come when they are first written.
+
+    Pieces are lent in any thread. One that no array views any more takes no memory.
+
+    Args:
+        size: Bytes that all pieces together may have.
+        close: Called once, when no more pieces are lent.
+
+    Raises:
+        OSError: The system has no such memory.
+    """
+
+    def __init__(self, size: int, close: Callable[[SharedRanges], object]) -> None:
+        with contextlib.ExitStack() as stack:
+            fd = make_sealed("streamrec-ranges", size, stack)
+            if fd is None:
+                raise OSError("there is no memory that processes can share")
+            self._mapping = mmap.mmap(fd, size)
+            self.fd = fd
+            """The descriptor, until it is closed."""
+            stack.pop_all()
+        memory = np.frombuffer(self._mapping, np.uint8)
+        self.size = len(memory)
+        """Bytes."""
+        self._begin = address_of(memory)
+        self._memory: ByteArray | None = memory
+        self._allocator = Allocator(size)
+        self._ended: deque[int] = deque()  # by garbage collection: in whatever thread, and line
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._close = weakref.finalize(self, os.close, fd)
+        self._tell = close
+
+    def __repr__(self) -> str:
+        return f"<SharedRanges {self._allocator!r}>"
+
+    def allocate(self, size: int) -> ByteArray | None:
+        """Return an array of ``size`` bytes of zeros, from 1; ``None``: there is no room."""
+        with self._lock:
+            while self._ended:
+                self._allocator.free(self._ended.popleft())
+            begin = self._allocator.take(size) if self._memory is not None else None
+        if begin is None or self._memory is None:
+            return None
+        piece = self._memory[begin : begin + size]
+        return lent(
+            piece, partial(_end_piece, self._mapping, self._ended, self._owner, begin, size)
+        )
+
+    def place_of(self, view: memoryview) -> int | None:
+        """Return where a view begins in this memory; ``None``: it lies elsewhere."""
+        place = address_of(np.frombuffer(view, np.uint8)) - self._begin
+        return place if 0 <= place <= self.size - len(view) else None
+
+    def close(self) -> None:
+        """Lend nothing more; arrays stay as they are. Closing again changes nothing."""
+        if self._close.alive:
+            self._memory = None
+            self._tell(self)
+            self._close()
+
+
+def _end_piece(mapping: mmap.mmap, ended: deque[int], owner: int, begin: int, size: int) -> None:
+    """Give a piece's pages back to the system, and its place to others."""
+    # The pages of a fork's copy are its parent's.
+    if os.getpid() == owner:
+        mapping.madvise(mmap.MADV_REMOVE, begin, _in_pages(size))
+        ended.append(begin)

@@ -244,7 +244,7 @@ WITHOUT_EFFECT = frozenset(
         # The end of the run is told by its epoch.
         *("epochs", "steps_per_epoch"),
         *("memory_budget", "max_record_bytes", "max_bytes", "max_pixels"),
-        *("max_concurrency", "prefetch", "stall_timeout"),
+        *("max_concurrency", "fetch_processes", "prefetch", "stall_timeout"),
         *("transform", "quarantine", "cache", "storage_options"),
     }
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from streamrec.config.cores import fetch_process_count
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.silence import Silence, cause_of
@@ -20,7 +21,7 @@ from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.stores.base.protocol import in_thread
 from streamrec.stores.base.source_text import names_alone, names_apart
 from streamrec.stores.beside import read_beside
-from streamrec.stores.open import Stores, import_stores
+from streamrec.stores.open import Stores, can_fetch_apart, import_stores
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
+    from streamrec.stores.processes.fetch_processes import FetchProcesses
 
 log = logging.getLogger("streamrec.pipeline")
 
@@ -60,7 +62,12 @@ async def find(
 
     The stores are left open, for who makes the dataset.
     """
-    make = partial(Stores, settings.storage_options, stall_timeout=settings.stall_timeout)
+    make = partial(
+        Stores,
+        settings.storage_options,
+        stall_timeout=settings.stall_timeout,
+        processes=_fetch_processes(settings),
+    )
     # In a thread, since a cache looks for its folder.
     stores = await in_thread(partial(make, cache=settings.cache, before_request=before_request))
     try:
@@ -68,6 +75,17 @@ async def find(
     except BaseException:
         await stores.aclose()
         raise
+
+
+def _fetch_processes(settings: DatasetSettings) -> FetchProcesses | None:
+    """Make the fetch processes that the settings ask for; they start with the first run."""
+    urls = [url for url in settings.urls if can_fetch_apart(url)]
+    number = fetch_process_count(settings) if urls else 0
+    if not number:
+        return None
+    from streamrec.stores.processes.fetch_processes import FetchProcesses  # few streams need them
+
+    return FetchProcesses(number, settings.storage_options or {}, urls)
 
 
 async def _find_in(

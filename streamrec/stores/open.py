@@ -36,13 +36,16 @@ from streamrec.stores.base.source_text import (
 )
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.configured_cache import open_cache
+from streamrec.stores.processes.process_store import RemoteProcessStore
 from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from streamrec.config.cache import CacheSettings
+    from streamrec.flow.shared_memory import SharedRanges
     from streamrec.stores.base.protocol import BeforeRequest
+    from streamrec.stores.processes.fetch_processes import FetchProcesses
 
 from streamrec.stores.base.protocol import Store
 
@@ -62,6 +65,7 @@ class Stores:
         cache: The settings of a cache. One of ranges is in front of the stores, but for local files
             and memory; one of batches is for others to use.
         before_request: Called before each request of a store. A cache's answers do not count.
+        processes: The processes that read ranges of remote stores of ours; ``None``: this one does.
     """
 
     def __init__(
@@ -71,12 +75,14 @@ class Stores:
         stall_timeout: float = math.inf,
         cache: CacheSettings | None = None,
         before_request: BeforeRequest = let_pass,
+        processes: FetchProcesses | None = None,
     ) -> None:
         hold_standard_descriptors()  # before the first file or socket
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
         self._before_request = before_request
         self._stores: dict[str, Store] = {}
+        self._processes = processes
         self.timings = Timings()
         """The times of listings."""
         self._keeps_ranges = cache is not None and cache.of != "batches"
@@ -99,10 +105,16 @@ class Stores:
                 check_variables(url)
                 check_option_files(self._options)
             store = make_store(url, self._options, before_request=self._before_request)
+            if self._processes is not None and can_fetch_apart(url):
+                store = RemoteProcessStore(store, self._processes, self._before_request)
             if self._keeps_ranges and self.cache is not None and not is_local:
                 store = CachedStore(store, self.cache)
             self._stores[scheme] = store
         return self._stores[scheme]
+
+    def share_memory(self, size: int) -> SharedRanges | None:
+        """Return memory that fetch processes fill; ``None``: ranges are read into any memory."""
+        return None if self._processes is None else self._processes.share_memory(size)
 
     def are_local(self, urls: Iterable[str]) -> bool:
         """Return whether all URLs are local, so that there is little latency to hide."""
@@ -187,6 +199,8 @@ class Stores:
         while self._stores:
             _, store = self._stores.popitem()
             await store.aclose()
+        if self._processes is not None:
+            await self._processes.aclose()
         if self.cache is not None:
             self.cache.close()
 
@@ -265,6 +279,15 @@ class Stores:
         first_byte = (ended if answered is None else answered) - started
         self.timings.observe(store_kind(glob), "list", first_byte, ended - started)
         return found
+
+
+def can_fetch_apart(url: str) -> bool:
+    """Return whether fetch processes can read a URL.
+
+    Local files need none, and a filesystem of fsspec may be known to this process alone.
+    """
+    line = line_of(url)
+    return line.store != FSSPEC and not line.is_local
 
 
 def _is_listed(text: str) -> bool:

@@ -407,7 +407,9 @@ class WarmStartSession:
             return Entry(position, None if self._is_short else _small_budget(dataset))
 
         # This opens the dataset and calls begin, so the attributes of begin are there behind it.
-        thread = ThreadSession(settings, rank, begin)
+        # Without fetch processes, which would start twice.
+        alone = settings.model_copy(update={"fetch_processes": 0})
+        thread = ThreadSession(alone, rank, begin)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
         self._failure: StreamrecError | None = None

@@ -104,6 +104,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "max_bytes": "auto",
         "max_pixels": "auto",
         "max_concurrency": "auto",
+        "fetch_processes": 0,
         "prefetch": "auto",
         "stall_timeout": 300.0,
         "cache": None,

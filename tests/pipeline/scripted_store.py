@@ -59,6 +59,9 @@ class ScriptedStore(ReadOnly):
     gate: asyncio.Event | None = None
     """Event that answers wait for, if there is one."""
 
+    def share_memory(self, size: int) -> None:
+        pass
+
     def store_for(self, url: str) -> ScriptedStore:
         return self
 

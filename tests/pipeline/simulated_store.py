@@ -135,6 +135,9 @@ class SimulatedStore(ReadOnly):
     most_open: int = 0
     cache: None = None
 
+    def share_memory(self, size: int) -> None:
+        pass
+
     def store_for(self, url: str) -> SimulatedStore:
         return self
 

@@ -40,6 +40,10 @@ MOST_WAITING = 256
 """The most ranges that one lane may have: as many as a single lane may have in flight. The budget
 would hold tens of thousands of tiny shards, and it does not count the objects around each."""
 
+SHARED_BUDGETS = 2
+"""Shared memory is this many times the budget: what is not used takes none, and pieces of many
+sizes leave gaps."""
+
 
 @dataclass(eq=False, repr=False)
 class Fetcher:
@@ -87,7 +91,12 @@ class Fetcher:
 
     def __post_init__(self) -> None:
         self._prefaulter = Prefaulter()
-        self.pool = Pool(self._schedule_again, self._prefaulter.prefault)
+        self._shared = self.stores.share_memory(SHARED_BUDGETS * self.plan.total)
+        self.pool = Pool(
+            self._schedule_again,
+            self._prefaulter.prefault,
+            *([] if self._shared is None else [self._shared.allocate]),
+        )
         self._downloader = RangeDownloader(
             shards=self.shards,
             stores=self.stores,
@@ -125,6 +134,8 @@ class Fetcher:
         self._prefaulter.close()
         # In a thread: giving back gigabytes takes time, in which the loop would stand still.
         await apart(self.pool.close)
+        if self._shared is not None:
+            self._shared.close()
 
     def wake(self) -> None:
         """Schedule again, since a lane's state or the memory in use has changed."""

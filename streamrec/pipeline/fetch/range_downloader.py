@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from random import Random
 
+    from streamrec.flow.shared_memory import SharedRanges
     from streamrec.flow.stages import Collector
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.stores.base.protocol import RangeBody, Store
@@ -48,6 +49,10 @@ class OpensStores(Protocol):
 
     def store_for(self, url: str) -> Store:
         """Return the store that serves the URL."""
+        ...
+
+    def share_memory(self, size: int) -> SharedRanges | None:
+        """Return memory of a size into which the stores read best; ``None``: into any."""
         ...
 
 
