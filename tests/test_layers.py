@@ -55,7 +55,7 @@ FLOORS = {
     "formats": [{"images", "shards"}, {"examples"}, {"tensors"}],
     "pipeline": [{"batch"}, {"terms"}, {"fetch"}, {"lane"}],
     "plan": [{"order"}, {"reading", "state"}],
-    "stores": [{"base"}, {"fsspec", "local"}, {"http"}, {"gcs", "s3"}, {"cache"}],
+    "stores": [{"base"}, {"fsspec", "local"}, {"http"}, {"gcs", "s3"}, {"cache", "processes"}],
 }
 """The rooms within a room, from the ground floor up. The room's own files stand above them all."""
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
