@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from streamrec.config.lazy_settings import LazySettings
+
 ROOT = Path(__file__).parents[1]
 REFERENCE = DOCS / "reference"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
@@ -210,7 +212,9 @@ def rows(text: str) -> dict[str, list[str]]:
     return found
 
 
-def defaults_of(model: type[BaseModel], table: dict[str, list[str]]) -> dict[str, Any]:
+def defaults_of(
+    model: type[BaseModel | LazySettings], table: dict[str, list[str]]
+) -> dict[str, Any]:
     """Return the table's defaults as plain values; required settings have none."""
     written = {name: cells[0].strip("`") for name, cells in table.items()}
     assert {name for name, text in written.items() if not text} == {

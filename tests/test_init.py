@@ -125,7 +125,7 @@ if __name__ == "__main__":
     source = {str(tmp_path / "*.tfrecord")!r}
     with sr.open(source, features, batch_size=1, engine={engine!r}) as stream:
         next(iter(stream))
-    unneeded = "{unneeded} {others} streamrec.config.daemon"
+    unneeded = "{unneeded} {others} pydantic streamrec.config.daemon"
     print(sorted({{*unneeded.split()}} & sys.modules.keys()))
 """)
     done = subprocess.run(

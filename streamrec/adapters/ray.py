@@ -20,7 +20,7 @@ import streamrec
 from streamrec.config.arguments import absolute_sources, options_of, place_text
 from streamrec.config.extras import needs
 from streamrec.config.places import absolute, escape
-from streamrec.config.validation import byte_size
+from streamrec.config.plain_values import byte_size
 from streamrec.datasets.merge_shards import merge_index
 from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.errors import ConfigError, StreamrecError, WrongFeatureType

@@ -54,7 +54,7 @@ def _write(
     storage_options: dict[str, Any],
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
-    from streamrec.config.validation import byte_size
+    from streamrec.config.plain_values import byte_size
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_places

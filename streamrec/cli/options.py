@@ -101,7 +101,7 @@ def size_value(context: click.Context, param: click.Parameter, text: str | None)
     """Return the bytes of an option such as ``64MiB``."""
     if text is None or context.resilient_parsing:  # completion needs no value, and no import
         return None
-    from streamrec.config.validation import byte_size
+    from streamrec.config.plain_values import byte_size
 
     return byte_size(param.opts[0], text)
 

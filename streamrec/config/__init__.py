@@ -4,6 +4,6 @@ Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 """
 
 from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
-from streamrec.config.validation import Settings, validate
+from streamrec.config.lazy_settings import validate
 
-__all__ = ["Compression", "DatasetSettings", "Pack", "Settings", "StreamSettings", "validate"]
+__all__ = ["Compression", "DatasetSettings", "Pack", "StreamSettings", "validate"]

@@ -13,6 +13,7 @@ _Path: TypeAlias = Annotated[str, Field(min_length=1)]
 
 TokenFiles: TypeAlias = list[_Path]
 """The paths of files with a token a line."""
+_NO_FILES: TokenFiles = []
 
 
 class TlsSettings(Settings):
@@ -29,5 +30,5 @@ class TlsSettings(Settings):
 class ServedSettings(DatasetSettings):
     """The settings of a dataset that a feeder serves."""
 
-    tokens: TokenFiles = Field(default=[])
+    tokens: TokenFiles = _NO_FILES
     """Files of tokens that open this dataset alone."""

@@ -6,13 +6,17 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
-
+from streamrec.config.lazy_settings import LazySettings, read_plainly
 from streamrec.config.places import absolute
-from streamrec.config.validation import Bytes, Settings
+from streamrec.config.plain_values import NONE, Kind, byte_count, either, one_of, text
 from streamrec.surroundings import home
+
+if TYPE_CHECKING:
+    from pydantic import AfterValidator, BeforeValidator, Field
+
+    from streamrec.config.validation import Bytes
 
 Kept: TypeAlias = Literal["ranges", "pictures", "mapped", "batches"]
 """What a cache keeps: ranges as they came from a store; these and the pictures that were decoded of
@@ -51,7 +55,7 @@ def absolute_cache(cache: object, directory: str) -> object:
     return cache if is_size else absolute_folder(cache, directory)
 
 
-def _large_enough(size: ByteSize | None) -> ByteSize | None:
+def _large_enough(size: int | None) -> int | None:
     if size is not None and size < LEAST:
         raise ValueError(
             "has less than the 16 MiB that a few ranges need; set it to 16 MiB or more"
@@ -59,7 +63,14 @@ def _large_enough(size: ByteSize | None) -> ByteSize | None:
     return size
 
 
-class CacheSettings(Settings):
+_KINDS: Mapping[str, Kind] = {
+    "of": one_of(*KINDS),
+    "folder": lambda folder: either(NONE, text)(_folder(folder)),
+    "size": either(NONE, byte_count(LEAST)),
+}
+
+
+class CacheSettings(LazySettings):
     """The settings of the cache."""
 
     of: Kept = "ranges"
@@ -70,6 +81,8 @@ class CacheSettings(Settings):
     quarter of the machine's."""
     key: Annotated[str, Field(min_length=1)] | None = None
     """The name of what ``map`` makes, in place of a digest of the function; for "mapped" alone."""
+
+    kinds = _KINDS
 
 
 def default_folder(of: Kept = "ranges") -> Path | None:
@@ -85,7 +98,7 @@ def default_folder(of: Kept = "ranges") -> Path | None:
     return None if at_home is None else at_home / ".cache" / "streamrec" / of
 
 
-def _in_full(cache: object) -> Any:
+def in_full(cache: object) -> Any:
     """Return the mapping that a size, a folder or ``"memory"`` stands for."""
     # TOML has no null, for which these two stand.
     if cache is False or cache == "":
@@ -104,11 +117,21 @@ def _in_full(cache: object) -> Any:
             f"is {cache!r}, which would be a folder; give {{'of': {cache!r}}}, or './{cache}' for "
             "a folder of this name"
         )
-    fields = CacheSettings.model_fields
+    fields = CacheSettings.defaults
     if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - fields.keys())):
         raise ValueError(f"has no key {unknown[0]!r}; its keys are {', '.join(fields)}")
     return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache
 
 
-Cache = Annotated[CacheSettings | None, BeforeValidator(_in_full)]
-"""A setting that is a size, a folder, ``"memory"``, a mapping with any of them, or ``None``."""
+def read_cache(cache: object) -> CacheSettings:
+    """Return the settings that a size, a folder or a mapping stands for.
+
+    Raises:
+        ValueError: It is not plainly right.
+    """
+    full = in_full(cache)
+    if isinstance(full, CacheSettings):
+        return full
+    if not isinstance(full, Mapping) or (plain := read_plainly(CacheSettings, full)) is None:
+        raise ValueError
+    return CacheSettings.model_construct(**plain)

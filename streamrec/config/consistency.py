@@ -19,6 +19,11 @@ Known: TypeAlias = Mapping[str, Any]
 _NO_MIX = "has no effect, since the source has no components to mix; leave it out"
 
 
+def _dtypes(dtypes: object, others: Known) -> None:
+    if dtypes is not None and others.get("features", "infer") is None:
+        raise ValueError("has no effect on raw records; give features, or leave it out")
+
+
 def _weights(weights: Schedule | None, others: Known) -> None:
     source = others.get("source", "")
     if not isinstance(source, dict):
@@ -176,6 +181,7 @@ def _cache(cache: CacheSettings | None, others: Known) -> None:
 
 
 CHECKS: dict[str, Callable[[Any, Known], None]] = {
+    "dtypes": _dtypes,
     "weights": _weights,
     "exhausted": _ends,
     "ordered": _ordered,

@@ -14,6 +14,7 @@ from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
 from streamrec.config.cache import absolute_cache
 from streamrec.config.dataset import large_enough
 from streamrec.config.environment import SERVER_PREFIX, overrides
+from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.named_files import read_small_file
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
 from streamrec.config.validation import Bytes, Settings, check_values
@@ -123,7 +124,7 @@ class DaemonSettings(Settings):
     ]
 
     @classmethod
-    def table_of(cls, location: Sequence[int | str]) -> tuple[type[Settings], int]:
+    def table_of(cls, location: Sequence[int | str]) -> tuple[type[Any], int]:
         """Return the table of a location: the daemon's, a dataset's, or the whole file."""
         if len(location) == 1:
             return cls, 1
@@ -134,7 +135,7 @@ class DaemonSettings(Settings):
         )
 
 
-_Model = TypeVar("_Model", bound=Settings)
+_Model = TypeVar("_Model", bound=Settings | LazySettings)
 
 Checks: TypeAlias = Callable[
     [DaemonSettings.Server | None, Mapping[str, ServedSettings], bool], Iterable[str]

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
-
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ByteSize,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from streamrec.config.arguments import plain_integer
-from streamrec.config.cache import Cache
+from streamrec.config.cache import CacheSettings, in_full, read_cache
 from streamrec.config.consistency import CHECKS
-from streamrec.config.validation import Bytes, Settings
+from streamrec.config.lazy_settings import LazySettings
+from streamrec.config.plain_values import (
+    AUTO,
+    NONE,
+    Kind,
+    anything,
+    byte_count,
+    dict_of,
+    either,
+    flag,
+    integer,
+    list_of,
+    number,
+    one_of,
+    positive,
+    positive_number,
+    text,
+)
 from streamrec.errors import ConfigError
 from streamrec.masking import Hidden
+
+if TYPE_CHECKING:
+    from pydantic import (
+        AfterValidator,
+        BeforeValidator,
+        Field,
+        NonNegativeInt,
+        PositiveFloat,
+        PositiveInt,
+        ValidationInfo,
+    )
+
+    from streamrec.config.validation import Bytes
 
 
 @dataclass(frozen=True)
@@ -126,7 +142,7 @@ def compression_name(name: object) -> Any:
     return (name or "none").lower() if name is None or isinstance(name, str) else name
 
 
-def large_enough(budget: ByteSize | str) -> ByteSize | str:
+def large_enough(budget: int | str) -> int | str:
     """Check that a memory budget is not below the least that anything can be read with."""
     if isinstance(budget, int) and budget < LEAST_BUDGET:
         raise ValueError(
@@ -135,10 +151,123 @@ def large_enough(budget: ByteSize | str) -> ByteSize | str:
     return budget
 
 
-class DatasetSettings(Settings):
+def _no_buffer(shuffle: object) -> object:
+    # In tf.data shuffle takes a number of records: True would be read from it in silence.
+    if isinstance(shuffle, int) and not isinstance(shuffle, bool):
+        raise ValueError(  # noqa: TRY004 - pydantic passes on no other
+            f"is {shuffle}, but must be True or False; give shuffle=True, and the size of the "
+            "window as shuffle_window, in bytes"
+        )
+    return shuffle
+
+
+def _pack(pack: object, others: ValidationInfo) -> object:
+    """Make it of its plain form, which is strict for a file alone."""
+    if not isinstance(pack, dict) or others.mode == "json":
+        return pack
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        # What is wrong in it is told by pydantic's check of the field, which comes next.
+        return TypeAdapter(Pack).validate_python(pack)
+    except ValidationError:
+        return pack
+
+
+def _name_shards(source: str | list[str] | dict[str, Any]) -> Any:
+    """Check that a source is not empty."""
+    parts = list(source.values()) if isinstance(source, dict) else [source]
+    if not parts or not all(part and all(part) for part in parts):
+        raise ValueError("names no shard; give a URL, a glob or a list of them")
+    if isinstance(source, dict) and not all(source):
+        raise ValueError("has a component without a name; give each component one")
+    return source
+
+
+def _from_the_start(weights: object) -> object:
+    stages = [(0, weights)] if isinstance(weights, dict) else weights
+    if not isinstance(stages, list):
+        return stages
+    # A file has no tuples, and the strict validation of Python's values takes no list for one.
+    return [tuple(stage) if isinstance(stage, list) else stage for stage in stages]
+
+
+def _function(function: object) -> object:
+    if function is None or callable(function):
+        return function
+    if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
+        raise ValueError(f'is {function!r} but must be a function, or "module:function"')
+    return function
+
+
+def _plain_pack(pack: Any) -> Any:
+    """Return a pack, or that of its plain form."""
+    if type(pack) is Pack:
+        return pack
+    if type(pack) is not dict:
+        raise ValueError
+    made = Pack(**pack)
+    if (type(made.split), type(made.padding)) != (bool, int):
+        raise ValueError
+    return made
+
+
+def _plain_stage(stage: Any) -> tuple[int, dict[str, float]]:
+    if type(stage) not in (list, tuple) or len(stage) != 2:
+        raise ValueError
+    return integer(0)(stage[0]), dict_of(number(0))(stage[1])
+
+
+_TEXTS = either(text, list_of(text))
+_FUNCTION_OR_NONE = either(NONE, _function)
+_SIZE_OR_AUTO = either(AUTO, byte_count(1))
+_COUNT_OR_AUTO = either(AUTO, positive)
+_COMPRESSIONS = one_of("auto", "none", "gzip", "zlib", "zstd")
+
+
+_KINDS: Mapping[str, Kind] = {
+    "source": lambda source: _name_shards(either(_TEXTS, dict_of(_TEXTS))(source)),
+    "features": either(NONE, one_of("infer"), dict_of(anything)),
+    "dtypes": either(NONE, _TEXTS, dict_of(text)),
+    "batch_size": either(NONE, positive),
+    "shuffle": flag,
+    "seed": integer(0),
+    "shuffle_window": byte_count(0),
+    "lanes": either(AUTO, integer(1, 1 << 16)),
+    "index": lambda index: either(NONE, one_of(True), text)(_none_if_false(index)),
+    "epochs": either(NONE, positive),
+    "steps_per_epoch": either(NONE, positive),
+    "remainder": one_of(None, "keep", "drop", "pad"),
+    "weights": either(NONE, list_of(_plain_stage)),
+    "exhausted": one_of("repeat", "stop", "rest"),
+    "ordered": flag,
+    "filter": _FUNCTION_OR_NONE,
+    "map": _FUNCTION_OR_NONE,
+    "transform": _FUNCTION_OR_NONE,
+    "pack": either(NONE, _plain_pack),
+    "length_buckets": either(NONE, integer(2, 4096)),
+    "check_crc": flag,
+    "on_corrupt": one_of("raise", "skip", "quarantine"),
+    "corrupt_budget": integer(0),
+    "quarantine": either(NONE, text),
+    "compression": lambda name: _COMPRESSIONS(compression_name(name)),
+    "memory_budget": either(AUTO, byte_count(LEAST_BUDGET)),
+    "max_record_bytes": _SIZE_OR_AUTO,
+    "max_bytes": _SIZE_OR_AUTO,
+    "max_pixels": _COUNT_OR_AUTO,
+    "max_concurrency": _COUNT_OR_AUTO,
+    "fetch_processes": either(AUTO, integer(0, 64)),
+    "prefetch": _COUNT_OR_AUTO,
+    "stall_timeout": positive_number,
+    "cache": either(NONE, read_cache),
+    "storage_options": either(NONE, lambda options: Hidden(dict_of(anything)(options))),
+}
+
+
+class DatasetSettings(LazySettings):
     """The settings of one dataset: the source, the order and the batches; a daemon has them too."""
 
-    source: str | list[str] | dict[str, str | list[str]]
+    source: Annotated[str | list[str] | dict[str, str | list[str]], AfterValidator(_name_shards)]
     """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them; for a mix, a mapping
     with one of these for each component by its name."""
     features: dict[str, Any] | Literal["infer"] | None = None
@@ -147,12 +276,12 @@ class DatasetSettings(Settings):
     """Narrower dtypes for all features that hold such numbers, or by feature."""
     batch_size: PositiveInt | None = None
     """Records per rank and batch; ``None``: single records."""
-    shuffle: bool = False
+    shuffle: Annotated[bool, BeforeValidator(_no_buffer)] = False
     """True: records come in a random order, another one in each epoch: shards (with an index, parts
     of them) are permuted, and then the records in windows of ``shuffle_window``."""
-    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     """The seed of all that is random; equal on all ranks."""
-    shuffle_window: Bytes = Field(default=ByteSize(256 * MIB), ge=0)
+    shuffle_window: Annotated[Bytes, Field(ge=0)] = 256 * MIB
     """Bytes, as a number or as ``"256MiB"``, of all lanes' windows together: ``shuffle`` permutes
     the records inside a window."""
     lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
@@ -167,7 +296,10 @@ class DatasetSettings(Settings):
     remainder: Literal["keep", "drop", "pad"] | None = None
     """The treatment of the last, short batch: ``"keep"``, ``"drop"``, or ``"pad"`` with masked
     rows; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
-    weights: list[tuple[NonNegativeInt, dict[str, Annotated[float, Field(ge=0)]]]] | None = None
+    weights: Annotated[
+        list[tuple[NonNegativeInt, dict[str, Annotated[float, Field(ge=0)]]]] | None,
+        BeforeValidator(_from_the_start),
+    ] = None
     """The stages of a mix: the record (of all ranks) at which each begins, and its components'
     weights."""
     exhausted: Literal["repeat", "stop", "rest"] = "repeat"
@@ -175,13 +307,13 @@ class DatasetSettings(Settings):
     ends the lane, ``"rest"`` leaves the lane to the other components."""
     ordered: bool = True
     """False: batches take what comes first, so a slow lane stalls nothing and no order is kept."""
-    filter: Function | None = None
+    filter: Annotated[Function | None, BeforeValidator(_function)] = None
     """A vectorised function from columns to a boolean mask of the records to keep."""
-    map: Function | None = None
+    map: Annotated[Function | None, BeforeValidator(_function)] = None
     """A vectorised function from columns to columns with as many rows."""
-    transform: Function | None = None
+    transform: Annotated[Function | None, BeforeValidator(_function)] = None
     """A function from a batch to the columns that are delivered."""
-    pack: Pack | None = None
+    pack: Annotated[Pack | None, BeforeValidator(_pack)] = None
     """The packing of sequences into rows of one length; a batch then consists of packs."""
     length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
     """The number of buckets for records of similar length; a batch is drawn from one of them."""
@@ -219,12 +351,15 @@ class DatasetSettings(Settings):
     """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
-    cache: Cache = None
+    cache: Annotated[CacheSettings | None, BeforeValidator(in_full)] = None
     """The cache of ranges of remote stores, or of batches: a size such as ``"10GiB"``, a folder,
     ``"memory"``, or a mapping of ``"of"`` (``"ranges"``, ``"pictures"``, ``"mapped"`` or
     ``"batches"``), ``"folder"``, ``"size"`` and ``"key"``."""
     storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
+
+    kinds = _KINDS
+    checks = CHECKS
 
     @property
     def components(self) -> dict[str, str | list[str]]:
@@ -243,70 +378,14 @@ class DatasetSettings(Settings):
         parts = self.components.values()
         return [url for part in parts for url in ([part] if isinstance(part, str) else part)]
 
-    @field_validator("dtypes")
-    @classmethod
-    def _narrows_something(cls, dtypes: object, others: ValidationInfo) -> object:
-        if dtypes is not None and others.data.get("features", "infer") is None:
-            raise ValueError("has no effect on raw records; give features, or leave it out")
-        return dtypes
 
-    @field_validator("shuffle", mode="before")
-    @classmethod
-    def _no_buffer(cls, shuffle: object) -> object:
-        # In tf.data shuffle takes a number of records: True would be read from it in silence.
-        if isinstance(shuffle, int) and not isinstance(shuffle, bool):
-            raise ValueError(  # noqa: TRY004 - pydantic passes on no other
-                f"is {shuffle}, but must be True or False; give shuffle=True, and the size of the "
-                "window as shuffle_window, in bytes"
-            )
-        return shuffle
-
-    @field_validator("pack", mode="before")
-    @classmethod
-    def _pack(cls, pack: object, others: ValidationInfo) -> object:
-        """Make it of its plain form, which is strict for a file alone."""
-        if not isinstance(pack, dict) or others.mode == "json":
-            return pack
-        try:
-            # What is wrong in it is told by pydantic's check of the field, which comes next.
-            return TypeAdapter(Pack).validate_python(pack)
-        except ValidationError:
-            return pack
-
-    @field_validator("source")
-    @classmethod
-    def _not_empty(cls, source: str | list[str] | dict[str, Any]) -> Any:
-        parts = list(source.values()) if isinstance(source, dict) else [source]
-        if not parts or not all(part and all(part) for part in parts):
-            raise ValueError("names no shard; give a URL, a glob or a list of them")
-        if isinstance(source, dict) and not all(source):
-            raise ValueError("has a component without a name; give each component one")
-        return source
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _from_the_start(cls, weights: object) -> object:
-        stages = [(0, weights)] if isinstance(weights, dict) else weights
-        if not isinstance(stages, list):
-            return stages
-        # A file has no tuples, and the strict validation of Python's values takes no list for one.
-        return [tuple(stage) if isinstance(stage, list) else stage for stage in stages]
-
-    @field_validator("filter", "map", "transform", mode="before")
-    @classmethod
-    def _function(cls, function: object) -> object:
-        if function is None or callable(function):
-            return function
-        if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
-            raise ValueError(f'is {function!r} but must be a function, or "module:function"')
-        return function
-
-    @field_validator(*CHECKS)
-    @classmethod
-    def _fits(cls, value: Any, others: ValidationInfo) -> Any:
-        """Refuse a value that contradicts the settings before it."""
-        CHECKS[others.field_name or ""](value, others.data)
-        return value
+_STREAM_KINDS: Mapping[str, Kind] = {
+    **_KINDS,
+    "rank": either(AUTO, integer(-(1 << 63))),
+    "world_size": _COUNT_OR_AUTO,
+    "engine": one_of(None, "process", "thread"),
+    "restart": flag,
+}
 
 
 class StreamSettings(DatasetSettings):
@@ -322,17 +401,17 @@ class StreamSettings(DatasetSettings):
     restart: bool = False
     """True: each loop begins at the beginning of the run, also after a ``break``."""
 
+    kinds = _STREAM_KINDS
+
     def dataset(self) -> DatasetSettings:
         """Return the settings that do not depend on the reading rank or engine."""
-        fields = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
         # Without a second validation: all values have passed that of the stream's settings.
         return DatasetSettings.model_construct(
-            **{name: value for name, value in self if name not in fields}
+            **{name: getattr(self, name) for name in DatasetSettings.defaults}
         )
 
 
 def ends(settings: DatasetSettings) -> dict[str, Any]:
     """Return the settings that decide where runs end."""
     # Ranks that differ in these would wait for each other for ever.
-    # Not by model_dump, for which pydantic would build a serializer.
     return {name: getattr(settings, name) for name in ("epochs", "steps_per_epoch", "remainder")}

@@ -9,9 +9,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
-
-from streamrec.config.validation import Settings
 from streamrec.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -26,7 +23,7 @@ like the prefix (``streamrec-server``) must not stop the daemon."""
 
 
 def overrides(
-    model: type[Settings], values: Any, variables: Mapping[str, str], prefix: str
+    model: type[Any], values: Any, variables: Mapping[str, str], prefix: str
 ) -> tuple[Any, dict[tuple[str, ...], str], list[str]]:
     """Put environment variables over the values of a table.
 
@@ -64,8 +61,9 @@ def _annotation(kind: Any, path: tuple[str, ...]) -> Any:
     if not path:
         return kind
     for table in _members(kind):
-        if isinstance(table, type) and issubclass(table, Settings):
-            field = table.model_fields.get(path[0])
+        fields = getattr(table, "model_fields", None)
+        if fields is not None:
+            field = fields.get(path[0])
             return None if field is None else _annotation(field.annotation, path[1:])
         # A table whose keys are names of the user's.
         if get_origin(table) is dict:
@@ -80,6 +78,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _plain(annotation: Any, text: str) -> Any:
     """Return a variable's value as a file would have it; wrong ones are for the validation."""
+    from pydantic import TypeAdapter, ValidationError
+
     adapter = TypeAdapter(annotation)
     for value in _readings(text):
         try:

@@ -13,35 +13,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from streamrec.config.validation import Settings
+    from streamrec.config.lazy_settings import LazySettings
 
 WIDTH = 100
 
 
-def meanings(model: type[Settings]) -> dict[str, str]:
+def meanings(model: type[LazySettings]) -> dict[str, str]:
     """Return the meaning of each setting of a class, by name; none where there is no source."""
     texts: dict[str, str] = {}
     # From the base on, so that a class's own words go before those of its base.
     for kind in reversed(model.__mro__):
         if kind.__module__.startswith("streamrec."):
             texts |= _meanings_of(kind)
-    return {name: texts[name] for name in model.model_fields if name in texts}
+    return {name: texts[name] for name in model.defaults if name in texts}
 
 
 def with_settings(
-    doc: str | None, model: type[Settings], without: Container[str] = ()
+    doc: str | None, model: type[LazySettings], without: Container[str] = ()
 ) -> str | None:
     """Return a docstring with a list of the settings behind it; ``None`` with python -OO."""
     return doc and f"{inspect.cleandoc(doc)}\n\nSettings:\n\n{_list_settings(model, without)}\n"
 
 
-def _list_settings(model: type[Settings], without: Container[str]) -> str:
+def _list_settings(model: type[LazySettings], without: Container[str]) -> str:
     """Return a list of the settings with their defaults and meanings."""
     paragraphs = []
     for name, meaning in meanings(model).items():
         if name not in without:
-            default = model.model_fields[name].get_default(call_default_factory=True)
-            text = f"{name} = {default!r}: {' '.join(meaning.split()).replace('``', '')}"
+            text = (
+                f"{name} = {model.defaults[name]!r}: {' '.join(meaning.split()).replace('``', '')}"
+            )
             paragraphs.append(textwrap.fill(text, WIDTH, subsequent_indent="    "))
     return "\n".join(paragraphs)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.config.arguments import options_of, place_text, plain_integer
-from streamrec.config.validation import byte_size
+from streamrec.config.plain_values import byte_size
 from streamrec.datasets.dataset_manifest import WriteSettings
 from streamrec.datasets.merge_shards import complete, merge_tasks
 from streamrec.datasets.task_shards import CountedShards, SequentialShards, begin

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from streamrec.config import Settings, validate
+from streamrec.config.lazy_settings import validate
+from streamrec.config.validation import Settings
 from streamrec.devstore.ranges import Refusal, parse_range
 from streamrec.errors import ConfigError
 

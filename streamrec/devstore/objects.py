@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 from pydantic import Field, PositiveInt, field_validator
 
-from streamrec.config import Settings, validate
+from streamrec.config.lazy_settings import validate
+from streamrec.config.validation import Settings
 from streamrec.devstore.ranges import Refusal
 from streamrec.errors import ConfigError
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, model_validator
 
 from streamrec.config.daemon import read_toml
-from streamrec.config.validation import Settings, validate
+from streamrec.config.lazy_settings import validate
+from streamrec.config.validation import Settings
 from streamrec.errors import ConfigError, StoreError
 from streamrec.measure.figures import Costs, Limits
 from streamrec.stores.base.source_text import store_kind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from streamrec.config import Settings
+from streamrec.config.validation import Settings
 from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 from streamrec.report.words import duration, money, number, percent, rate, seconds, size
 

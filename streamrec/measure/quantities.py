@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, ByteSize, Field, TypeAdapter, ValidationError
 
-from streamrec.config import Settings, validate
+from streamrec.config.lazy_settings import validate
+from streamrec.config.validation import Settings
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from streamrec.config import Settings
+from streamrec.config.validation import Settings
 from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.errors import ConfigError

@@ -56,9 +56,8 @@ def _settings_in(config: Path, name: str | None) -> dict[str, Any]:
     settings = datasets[name]
     return {
         field: getattr(settings, field)
-        # Only what the file sets: its defaults are the same as those of a dataset.
-        for field in DatasetSettings.model_fields
-        if field in settings.model_fields_set
+        for field, default in DatasetSettings.defaults.items()
+        if getattr(settings, field) != default
     }
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
+from streamrec.config.habits import HABITS
 from streamrec.config.meanings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options
-from streamrec.config.validation import HABITS
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import tls_files
@@ -319,12 +319,12 @@ def connect(
 
 def _not_of_a_client(name: str) -> str:
     """Return the message for an argument that ``connect`` does not have."""
-    if name in StreamSettings.model_fields:
+    if name in StreamSettings.defaults:
         return (
             f"{name!r} is not a setting of streamrec.connect: the feeder's configuration decides "
             "it; set it there, in the table of the dataset"
         )
-    hint = f": {HABITS[name]}" if name in HABITS else nearest(name, FeederSettings.model_fields)
+    hint = f": {HABITS[name]}" if name in HABITS else nearest(name, FeederSettings.defaults)
     return f"streamrec.connect has no setting {name!r}{hint}"
 
 

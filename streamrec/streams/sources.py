@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config import DatasetSettings, Settings, StreamSettings, validate
+from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.config.arguments import count_of, options_of, place_text, source_texts
 from streamrec.config.places import absolute_options, absolute_source
 from streamrec.errors import ConfigError, TruncatedShard
@@ -100,7 +100,7 @@ async def _infer(settings: DatasetSettings) -> dict[str, FeatureSpec]:
         await dataset.aclose()
 
 
-def length_of(settings: Settings, world_size: int) -> int | None:
+def length_of(settings: object, world_size: int) -> int | None:
     """Return the number of batches (or single records) of a rank's run, if settings or index tell.
 
     Args:

@@ -14,9 +14,22 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, PositiveInt
-
-from streamrec.config import Settings, StreamSettings
+from streamrec.config import StreamSettings
+from streamrec.config.lazy_settings import LazySettings
+from streamrec.config.plain_values import (
+    AUTO,
+    NONE,
+    Kind,
+    dict_of,
+    either,
+    flag,
+    integer,
+    number,
+    one_of,
+    positive,
+    positive_number,
+    text,
+)
 from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.engine.engine import is_started_ahead
 from streamrec.feeder.functions.map_identity import identify, with_identity
@@ -35,7 +48,9 @@ from streamrec.streams.session import (
 from streamrec.surroundings import has_gil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, PositiveInt
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.functions.sent_functions import SentFunctions
@@ -44,14 +59,37 @@ if TYPE_CHECKING:
     from streamrec.streams.ranks import Rank
 
 
-class FeederSettings(Settings):
+def _plain_fingerprint(value: object) -> Fingerprint | None:
+    if value is None or isinstance(value, Fingerprint):
+        return value
+    raise ValueError
+
+
+_KINDS: Mapping[str, Kind] = {
+    "address": text,
+    "rank": either(AUTO, integer(-(1 << 63))),
+    "world_size": either(AUTO, positive),
+    "batch_size": either(NONE, positive),
+    "token": either(NONE, text),
+    "tls": either(NONE, dict_of(text)),
+    "fingerprint": _plain_fingerprint,
+    "stall_timeout": positive_number,
+    "connect_timeout": lambda seconds: number(0, 1e7)(positive_number(seconds)),
+    "retry_for": number(0),
+    "engine": one_of(None, "process", "thread"),
+    "replicas": flag,
+    "restart": flag,
+}
+
+
+class FeederSettings(LazySettings):
     """The arguments of ``streamrec.connect``."""
 
     address: str
     rank: int | Literal["auto"]
     world_size: PositiveInt | Literal["auto"]
     batch_size: PositiveInt | None
-    token: str | None = Field(repr=False)
+    token: str | None
     tls: dict[str, str] | None
     """The paths of PEM files, as ``client_context`` takes them; ``None``: no TLS."""
     fingerprint: InstanceOf[Fingerprint] | None
@@ -61,6 +99,9 @@ class FeederSettings(Settings):
     engine: Literal["process", "thread"] | None
     replicas: bool
     restart: bool
+
+    unshown = ("token",)
+    kinds = _KINDS
 
 
 Description: TypeAlias = StreamSettings | FeederSettings

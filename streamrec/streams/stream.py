@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from streamrec.config import StreamSettings
 from streamrec.config.arguments import count_of
-from streamrec.config.validation import METHODS
+from streamrec.config.habits import METHODS
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream

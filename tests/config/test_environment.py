@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from streamrec.config import Settings
 from streamrec.config.daemon import DaemonSettings
 from streamrec.config.environment import overrides
+from streamrec.config.validation import Settings
 
 
 class Table(Settings):

@@ -5,31 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import streamrec as sr
 from streamrec.config import DatasetSettings, StreamSettings, validate
-from streamrec.config.validation import HABITS, byte_size
 from streamrec.errors import ConfigError
-
-
-def test_no_habit_is_a_setting() -> None:
-    assert not HABITS.keys() & StreamSettings.model_fields.keys()
-
-
-def test_block_length() -> None:
-    """The sentence is true: lanes give one record in turn."""
-    with pytest.raises(
-        ConfigError, match=r"block_length.*lanes give one record in turn, and batch"
-    ):
-        sr.open("x", block_length=4)  # type: ignore[call-overload]
-
-
-def test_an_option_of_a_store() -> None:
-    with pytest.raises(ConfigError, match=r"region_name.*={'client_kwargs': {'region_name': …}}"):
-        sr.open("x", region_name="eu-west-3")  # type: ignore[call-overload]
-
-
-def test_they_stand_in_order() -> None:
-    assert list(HABITS) == sorted(HABITS)
 
 
 def test_sizes_are_read_with_their_units() -> None:
@@ -43,8 +20,6 @@ def test_nothing_may_follow_a_unit(name: str, text: str) -> None:
     message = f"the setting '{name}' is '{text}' but must be bytes, such as \"1GiB\""
     with pytest.raises(ConfigError, match=message):
         validate(DatasetSettings, {"source": "x", name: text})
-    with pytest.raises(ConfigError, match="is '1GB RAM' but must be a number of bytes"):
-        byte_size("--shard-size", "1GB RAM")
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_ranks_resume_on_a_copy(
 
     def opened(directory: Path, rank: int) -> Stream:
         values = settings_of(f"{directory}/*.tfrecord", **copies.values).model_dump(
-            exclude_unset=True
+            exclude_defaults=True
         )
         values |= {"rank": rank, "world_size": world_size, "engine": "thread"}
         return stack.enter_context(sr.open(**values))

@@ -50,7 +50,7 @@ def judged(world: World, settings: DatasetSettings, **figures: Any) -> Verdict:
 
 def followed(verdict: Verdict, settings: DatasetSettings, directory: Path) -> DatasetSettings:
     """Paste what the verdict says into a feeder's file, and return the dataset's settings."""
-    kept = settings.model_dump(exclude_unset=True, exclude_none=True, mode="json")
+    kept = settings.model_dump(exclude_defaults=True, exclude_none=True, mode="json")
     changed = {change.setting for change in verdict.changes}
     lines = [f"{name} = {value!r}" for name, value in kept.items() if name not in changed]
     path = directory / "feeder.toml"
@@ -379,7 +379,7 @@ def test_no_prediction_exceeds_the_next_ceiling(
     assert verdict.bytes_per_second <= verdict.predicted_bytes_per_second * 1.0001
     if verdict.next_bottleneck in (None, verdict.bottleneck):
         return
-    changed = {**settings.model_dump(exclude_unset=True), **tomllib.loads(verdict.paste)}
+    changed = {**settings.model_dump(exclude_defaults=True), **tomllib.loads(verdict.paste)}
     after = Resources(figures, DatasetSettings.model_validate(changed)).ceilings()
     # A change may lift other ceilings, too: larger ranges need fewer requests. Those of before
     # are corrected by what the job has reached.

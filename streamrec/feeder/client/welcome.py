@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
-
-from streamrec.config import Settings, validate
+from streamrec.config import validate
 from streamrec.config.dataset import ends
+from streamrec.config.lazy_settings import LazySettings
+from streamrec.config.plain_values import (
+    NONE,
+    Kind,
+    anything,
+    dict_of,
+    either,
+    integer,
+    list_of,
+    one_of,
+    positive,
+    text,
+)
 from streamrec.errors import ConfigError, OtherOrder, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.functions import name_of
 from streamrec.plan.state.fingerprint import ENDS, Fingerprint
@@ -18,34 +29,53 @@ from streamrec.plan.state.position import MOST_LANES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pydantic import Field
+
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.served import Served
 
 FUNCTIONS = ("filter", "map", "transform")
 CONTENTS = ("length_buckets", "check_crc", "on_corrupt")
 
-_Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
-_Number: TypeAlias = Annotated[int, Field(ge=1, lt=1 << 63)]
+_COUNT = either(NONE, integer(0))
+_NUMBER = either(NONE, positive)
+_MAPPING = either(NONE, dict_of(anything))
 
 
-class _Facts(Settings):
+_KINDS: Mapping[str, Kind] = {
+    "batch_size": _NUMBER,
+    "lanes": integer(1, MOST_LANES),
+    "shard_count": integer(0),
+    "shards": either(NONE, list_of(text)),
+    "features": _MAPPING,
+    "length": _COUNT,
+    "surplus": either(NONE, integer(1 - (1 << 63))),
+    "epochs": _NUMBER,
+    "steps_per_epoch": _NUMBER,
+    "remainder": one_of(None, "keep", "drop", "pad"),
+    "contents": _MAPPING,
+}
+
+
+class _Facts(LazySettings):
     """The settings of WELCOME; what a later feeder tells besides is ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    batch_size: _Number | None
+    batch_size: Annotated[int, Field(ge=1, lt=1 << 63)] | None
     lanes: Annotated[int, Field(ge=1, le=MOST_LANES)]
-    shard_count: _Count
+    shard_count: Annotated[int, Field(ge=0, lt=1 << 63)]
     shards: list[str] | None
     features: dict[str, Any] | None
-    length: _Count | None = None
+    length: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
     surplus: Annotated[int, Field(gt=-(1 << 63), lt=1 << 63)] | None = None
-    epochs: _Number | None = None
-    steps_per_epoch: _Number | None = None
+    epochs: Annotated[int, Field(ge=1, lt=1 << 63)] | None = None
+    steps_per_epoch: Annotated[int, Field(ge=1, lt=1 << 63)] | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
     contents: dict[str, Any] | None = None
     """The settings that decide what is in a batch; ``None``: the feeder is of a version that does
     not tell them."""
+
+    ignores_others = True
+    kinds = _KINDS
 
 
 def facts_of(
@@ -143,7 +173,7 @@ def read_welcome(
         raise RemoteProtocolError(
             f"WELCOME names {served.lanes} lanes, which {world_size} ranks cannot share"
         )
-    return served, facts.model_dump()
+    return served, dict(facts)
 
 
 def mapping_of(data: bytes, name: str) -> dict[str, Any]:

@@ -25,10 +25,9 @@ import weakref
 from collections import deque
 from typing import IO, TYPE_CHECKING, Self
 
-from pydantic_core import PydanticSerializationError
-
 from streamrec.config import DatasetSettings
 from streamrec.config.arguments import place_text
+from streamrec.config.lazy_settings import jsonable
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.flow.child_process import child_command, child_environment
 from streamrec.masking import printable
@@ -223,21 +222,19 @@ def order_for(
         ConfigError: The settings cannot be sent to another process.
     """
     apart = {} if functions is None else dict.fromkeys(SETTINGS)
+    # Nothing of those of a feeder's dataset, which say who may read.
+    plain = {name: getattr(settings, name) for name in DatasetSettings.defaults} | apart
+    are_few = 0 < len(objects) <= most_listed
+    listed = [(o.url, o.size, o.etag, o.encoding) for o in objects] if are_few else None
+    order = {"settings": plain, "functions": functions, "objects": listed, "path": _search_path()}
     try:
-        # Nothing of those of a feeder's dataset, which say who may read.
-        plain = settings.model_copy(update=apart).model_dump(
-            mode="json", warnings=False, include=set(DatasetSettings.model_fields)
-        )
-    except PydanticSerializationError as error:
+        return json.dumps(order, default=jsonable).encode()
+    # One of pydantic's that says what cannot be serialized is a ValueError.
+    except (ValueError, TypeError) as error:
         raise ConfigError(
             f"the settings cannot be sent to an engine process: {error}; give plain values in "
             'storage_options, or set engine="thread"'
         ) from None
-    are_few = 0 < len(objects) <= most_listed
-    listed = [(o.url, o.size, o.etag, o.encoding) for o in objects] if are_few else None
-    return json.dumps(
-        {"settings": plain, "functions": functions, "objects": listed, "path": _search_path()}
-    ).encode()
 
 
 def _search_path() -> list[str]:

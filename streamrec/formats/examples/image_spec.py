@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias, overlo
 
 from typing_extensions import TypeVar
 
-from streamrec.config.validation import byte_size
+from streamrec.config.plain_values import byte_size
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import check_optional_key, normal_shape, normal_sizes
 from streamrec.formats.images.picture import is_fast
