@@ -65,6 +65,7 @@ def test_a_test_that_fails_without_the_change_has_noticed_nothing(
     assert tree.broken == {"a", "b"}
 
 
+@pytest.mark.night
 def test_a_test_that_fails_once_has_noticed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_run_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert tried == [each.name for each in mutants]
 
 
+@pytest.mark.night
 def test_a_test_that_hangs_is_ended_before_the_time_of_all_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.by_day import each_once
 from tests.skips import KNOWN, is_known
 
 ROOT = Path(__file__).parents[1]
@@ -37,8 +38,7 @@ def run(path: Path, *options: str, skips: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.parametrize("text", [TESTS, MODULE], ids=["test", "module"])
-@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "workers"])
+@pytest.mark.parametrize(("text", "options"), each_once([TESTS, MODULE], [(), ("-n", "1")]))
 def test_an_unknown_reason_fails_the_run(
     tmp_path: Path, text: str, options: tuple[str, ...]
 ) -> None:
