@@ -20,7 +20,7 @@ from bench.datasets import Dataset
 from bench.harness import TAIL, Failure, without_folders
 from bench.machine import ROOT
 from bench.services import Certificate, toml
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 
 REPEATING = ROOT / "bench" / "feeding" / "repeating"
 """Directory of the module that makes all streams of a process repeat their first batches."""
@@ -35,8 +35,8 @@ ALL_MEMORY = "32GiB"
 """Budget of all sessions of a feeder, and what they may share of their clients' memory: never
 reached, and large enough that the last of many clients gets as much as the first."""
 FOR_EVER = 1_000_000_000
-SPEAKS_TLS = "tls" in DaemonSettings.Server.model_fields
-SHARES_MEMORY = "shared_memory" in DaemonSettings.Server.model_fields
+SPEAKS_TLS = "tls" in ServerSettings.model_fields
+SHARES_MEMORY = "shared_memory" in ServerSettings.model_fields
 BARE = "bare sendall and recv_into"
 TCP = "streamrec, TCP"
 SHARED = "streamrec, Unix socket, shared memory"

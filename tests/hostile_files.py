@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.config.daemon import DaemonSettings, load_daemon
+from streamrec.config.daemon import load_daemon
 from streamrec.config.places import PLACES
+from streamrec.config.server import ServerSettings
 from streamrec.datasets.dataset_manifest import (
     IndexedShard,
     Manifest,
@@ -346,7 +347,7 @@ def _read_tokens(data: bytes, path: Path) -> bool:
         assert text is not None
         assert token == text.strip()
         assert len(token.splitlines()) == 1
-    server = DaemonSettings.Server().model_copy(update={"tokens": [str(path)]})
+    server = ServerSettings().model_copy(update={"tokens": [str(path)]})
     try:
         tokens = Tokens(server)
     except ConfigError:

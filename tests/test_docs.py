@@ -24,7 +24,7 @@ import streamrec
 from streamrec import errors, kernel
 from streamrec.cli.program import program
 from streamrec.config import StreamSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.configuration import load
 from streamrec.feeder.operate.status import SnapshotCollector
@@ -309,7 +309,7 @@ def test_every_argument_of_connect_is_explained() -> None:
 
 def test_every_setting_of_the_daemon_is_explained() -> None:
     table = rows(section(REFERENCE / "feeder.md", "## Configuration"))
-    server = DaemonSettings.Server
+    server = ServerSettings
     assert table.keys() == server.model_fields.keys()
     assert server(**defaults_of(server, table)) == server()
 

@@ -10,12 +10,12 @@ from streamrec.config.launchers import local_ranks
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
 
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def worker_count(settings: DaemonSettings.Server) -> int:
+def worker_count(settings: ServerSettings) -> int:
     """Return the number of a daemon's worker processes: the setting, or the cores to use."""
     return usable_cores() if settings.workers == "auto" else settings.workers
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr
+from pydantic import AfterValidator, Field
 
-from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
+from streamrec.config.access import ServedSettings
 from streamrec.config.cache import absolute_cache
-from streamrec.config.dataset import large_enough
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.named_files import read_small_file
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
-from streamrec.config.validation import Bytes, Settings, check_values
+from streamrec.config.server import ServerSettings, TlsSettings
+from streamrec.config.validation import Settings, check_values
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 """Bytes of the largest configuration."""
-
-_Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
-"""Seconds, up to 115 days: an event loop cannot set a longer timer."""
 
 
 def _check_names(datasets: dict[str, Any]) -> dict[str, Any]:
@@ -39,86 +35,10 @@ def _check_names(datasets: dict[str, Any]) -> dict[str, Any]:
     return datasets
 
 
-def _lower(level: object) -> object:
-    return level.lower() if isinstance(level, str) else level
-
-
-def _collector(address: str | None) -> str | None:
-    # No address is right, too, so that any valid one stands for it.
-    parts = urlsplit(address or "http://off")
-    is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
-        raise ValueError(
-            "must be http://host:port or https://host:port of a collector; credentials go into "
-            "OTEL_EXPORTER_OTLP_HEADERS"
-        )
-    return address or None
-
-
 class DaemonSettings(Settings):
     """The configuration of ``streamrec serve``: ``[server]`` and ``[datasets.NAME]`` tables."""
 
-    class Server(Settings):
-        """The settings of the daemon itself: its addresses, limits and timeouts."""
-
-        listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
-        """``tcp://host:port``, ``tls://host:port`` or ``unix:///path``; port 0 picks a free one."""
-        status: Annotated[str | None, AfterValidator(lambda status: status or None)] = (
-            "127.0.0.1:7071"
-        )
-        """``host:port`` of the status page, ``/livez``, ``/readyz``, ``/metrics`` and
-        ``/status.json``; ``""`` or ``None`` for none."""
-        status_hosts: list[str] = Field(default=[])
-        """Names, without a port, to which the status page answers. It always answers to its address
-        and, on this machine, to ``localhost``; elsewhere an empty list means every name."""
-        workers: PositiveInt | Literal["auto"] = 1
-        """Processes that serve clients; auto: as many as there are cores to use."""
-        memory_budget: Annotated[Bytes | Literal["auto"], AfterValidator(large_enough)] = "auto"
-        """Bytes that all sessions together may take; auto: half of the memory limit."""
-        max_bytes: Annotated[Bytes, Field(gt=0)] | Literal["auto"] = "auto"
-        """Bytes of the largest batch of any dataset, and of what decoding its pictures takes
-        besides; auto: a quarter of the memory budget, 48 MiB at least."""
-        max_pixels: PositiveInt | Literal["auto"] = "auto"
-        """Pixels of the largest picture of any dataset; auto: as many as max_bytes, and 89,478,485
-        at most."""
-        tls: TlsSettings | None = None
-        """The certificate of ``tls://`` addresses."""
-        token: Annotated[SecretStr, Field(min_length=1)] | None = None
-        """A token that opens all datasets. Beyond this machine tokens need TLS."""
-        tokens: TokenFiles = Field(default=[])
-        """Files of tokens that open all datasets."""
-        insecure: bool = False
-        """True: listen beyond this machine, though anybody who can connect can read."""
-        grace: _Wait = 30.0
-        """Seconds after SIGTERM in which batches already under way are finished."""
-        max_connections: PositiveInt = 1024
-        """The most clients; others are sent elsewhere."""
-        max_connections_per_address: PositiveInt = 256
-        """The most clients at one address of another machine."""
-        max_handshakes: PositiveInt = 256
-        """The most connections that have not finished their handshake; the oldest are closed."""
-        max_frames_per_second: PositiveInt = 2000
-        """The most messages of one client in a second; one that sends more is cut. A client
-        sends two for 16 MiB that it takes from shared memory: 1,200 at the speed of a core."""
-        shared_memory: Annotated[Bytes, Field(ge=0)] | Literal["auto"] = "auto"
-        """Bytes of memory that clients on this machine together may share with the daemon, beside
-        the budget; auto: a quarter of the memory limit; 0: none."""
-        handshake_timeout: _Wait = 10.0
-        """Seconds to wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
-        idle_timeout: _Wait = 7200.0
-        """Seconds that a client may be silent before its connection is closed."""
-        log_level: Annotated[
-            Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)
-        ] = "info"
-        """The least level of what is logged."""
-        log_format: Literal["auto", "json", "text"] = "auto"
-        """JSON lines, or text for people; auto: text where standard error is a terminal."""
-
-        traces: Annotated[str | None, AfterValidator(_collector)] = None
-        """``http://host:port`` of a collector of OpenTelemetry traces. Without it, the standard
-        variables ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like decide."""
-
-    server: Server = Field(default_factory=Server)
+    server: ServerSettings = Field(default_factory=ServerSettings)
     datasets: Annotated[
         dict[str, ServedSettings], Field(min_length=1), AfterValidator(_check_names)
     ]
@@ -131,14 +51,16 @@ class DaemonSettings(Settings):
         if location[0] != "server":
             return ServedSettings, 3
         return (
-            (TlsSettings, 3) if location[1:2] == ("tls",) and len(location) > 2 else (cls.Server, 2)
+            (TlsSettings, 3)
+            if location[1:2] == ("tls",) and len(location) > 2
+            else (ServerSettings, 2)
         )
 
 
 _Model = TypeVar("_Model", bound=Settings | LazySettings)
 
 Checks: TypeAlias = Callable[
-    [DaemonSettings.Server | None, Mapping[str, ServedSettings], bool], Iterable[str]
+    [ServerSettings | None, Mapping[str, ServedSettings], bool], Iterable[str]
 ]
 """Gives a sentence for each fault beyond the types: of the server and the datasets, where
 settings of a wrong type have their defaults; the last is True if all of the server's are right."""
@@ -162,9 +84,7 @@ def load_daemon(
     """
     values = _with_absolute_paths(read_toml(path), str(Path(path).absolute().parent))
     server = values.get("server", {})
-    changed, names, faults = overrides(
-        DaemonSettings.Server, server, variables or {}, SERVER_PREFIX
-    )
+    changed, names, faults = overrides(ServerSettings, server, variables or {}, SERVER_PREFIX)
     if "server" in values or changed:
         # A table that was not there stays away, so that its absence is judged as such.
         values["server"] = changed
@@ -249,12 +169,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 def _right_parts(
     values: Mapping[str, Any],
-) -> tuple[DaemonSettings.Server | None, dict[str, ServedSettings]]:
+) -> tuple[ServerSettings | None, dict[str, ServedSettings]]:
     """Return the server's settings and those of each dataset, without those of wrong types."""
     datasets = values.get("datasets")
     tables = datasets.items() if isinstance(datasets, dict) else ()
     parts = ((name, _right_part(ServedSettings, table)) for name, table in tables)
-    server = _right_part(DaemonSettings.Server, values.get("server", {}))
+    server = _right_part(ServerSettings, values.get("server", {}))
     return server, {name: settings for name, settings in parts if settings is not None}
 
 

@@ -11,7 +11,7 @@ from streamrec.config.launchers import local_ranks
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
 
 LEAST_BATCH = 48 * MIB
 """Bytes of the largest batch, however small the budget is."""
@@ -25,7 +25,7 @@ def memory_budget(settings: DatasetSettings) -> int:
     return automatic_budget() if budget == "auto" else int(budget)
 
 
-def daemon_budget(settings: DaemonSettings.Server) -> int:
+def daemon_budget(settings: ServerSettings) -> int:
     """Return the budget of all sessions of a daemon in bytes: the setting, or half of the memory.
 
     The other half is for what no budget counts: the processes themselves, records and batches that
@@ -35,7 +35,7 @@ def daemon_budget(settings: DaemonSettings.Server) -> int:
     return max(64 * MIB, _memory_limit() // 2) if budget == "auto" else int(budget)
 
 
-def daemon_batch_limit(settings: DaemonSettings.Server) -> int:
+def daemon_batch_limit(settings: ServerSettings) -> int:
     """Return the bytes of the largest batch of a daemon: the setting, or a quarter of the budget.
 
     So one session leaves room for others.
@@ -44,13 +44,13 @@ def daemon_batch_limit(settings: DaemonSettings.Server) -> int:
     return max(LEAST_BATCH, daemon_budget(settings) // 4) if limit == "auto" else int(limit)
 
 
-def daemon_pixel_limit(settings: DaemonSettings.Server) -> int:
+def daemon_pixel_limit(settings: ServerSettings) -> int:
     """Return the pixels of the largest picture of a daemon, as :func:`pixel_limit` does."""
     limit = settings.max_pixels
     return min(MOST_PIXELS, daemon_batch_limit(settings)) if limit == "auto" else limit
 
 
-def shared_limit(settings: DaemonSettings.Server) -> int:
+def shared_limit(settings: ServerSettings) -> int:
     """Return the bytes that a feeder's clients may share with it: the setting, or a quarter."""
     limit = settings.shared_memory
     return _memory_limit() // 4 if limit == "auto" else int(limit)

@@ -78,17 +78,23 @@ else:
     Bytes = Annotated[ByteSize, BeforeValidator(_in_whole)]
 """A number of bytes, or a text such as ``"256MiB"``."""
 
-NAMES = {
+NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
+"""Seconds, up to 115 days: an event loop cannot set a longer timer."""
+
+NAMES: dict[str, Any] = {
     "AfterValidator": AfterValidator,
     "BeforeValidator": BeforeValidator,
     "Bytes": Bytes,
     "Field": Field,
     "InstanceOf": InstanceOf,
+    "NonEmpty": NonEmpty,
     "NonNegativeFloat": NonNegativeFloat,
     "NonNegativeInt": NonNegativeInt,
     "PositiveFloat": PositiveFloat,
     "PositiveInt": PositiveInt,
     "SecretStr": SecretStr,
+    "Wait": Wait,
 }
 """The names in annotations of settings whose modules import pydantic for type checkers alone."""
 

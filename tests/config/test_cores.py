@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.config import cores
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +47,6 @@ def test_where_there_is_no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_number_of_workers() -> None:
-    assert cores.worker_count(DaemonSettings.Server()) == 1
-    assert cores.worker_count(DaemonSettings.Server(workers=3)) == 3
-    assert cores.worker_count(DaemonSettings.Server(workers="auto")) == 4
+    assert cores.worker_count(ServerSettings()) == 1
+    assert cores.worker_count(ServerSettings(workers=3)) == 3
+    assert cores.worker_count(ServerSettings(workers="auto")) == 4

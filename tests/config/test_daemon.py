@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.config import DatasetSettings, StreamSettings
-from streamrec.config.access import ServedSettings, TlsSettings
+from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings, load_daemon
+from streamrec.config.server import ServerSettings, TlsSettings
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def test_faults_have_a_line_each(tmp_path: Path) -> None:
 
 def test_checks_see_the_settings_that_are_right(tmp_path: Path) -> None:
     text = "[server]\n{}\nstatus='x'\n[datasets.a]\nsource='x'\nbatch_size='64'\n[datasets.b]"
-    server = DaemonSettings.Server(status="x")
+    server = ServerSettings(status="x")
     seen: list[object] = []
 
     def check(*parts: object) -> list[str]:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from streamrec.config.daemon import DaemonSettings
 from streamrec.config.environment import overrides
+from streamrec.config.server import ServerSettings
 from streamrec.config.validation import Settings
 
 
@@ -90,8 +90,8 @@ def test_a_table_that_is_none_is_left_to_the_validation() -> None:
 
 
 def test_every_setting_of_the_server_has_a_variable() -> None:
-    variables = {f"S_{name.upper()}": "1" for name in DaemonSettings.Server.model_fields}
-    _, names, faults = overrides(DaemonSettings.Server, {}, variables, "S_")
+    variables = {f"S_{name.upper()}": "1" for name in ServerSettings.model_fields}
+    _, names, faults = overrides(ServerSettings, {}, variables, "S_")
     assert set(names.values()) == set(variables)
     assert faults == []
 

@@ -9,6 +9,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.config import memory_budget as memory
 from streamrec.config.daemon import DaemonSettings
 from streamrec.config.memory_budget import daemon_budget, memory_budget, record_limit, shared_limit
+from streamrec.config.server import ServerSettings
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,18 +32,18 @@ def test_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_budget_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_memory_limit", lambda: 8 << 30)
-    assert daemon_budget(DaemonSettings.Server()) == 4 << 30
-    assert daemon_budget(DaemonSettings.Server(memory_budget=ByteSize(32 << 20))) == 32 << 20
+    assert daemon_budget(ServerSettings()) == 4 << 30
+    assert daemon_budget(ServerSettings(memory_budget=ByteSize(32 << 20))) == 32 << 20
     monkeypatch.setattr(memory, "_memory_limit", lambda: 64 << 20)
-    assert daemon_budget(DaemonSettings.Server()) == 64 << 20
+    assert daemon_budget(ServerSettings()) == 64 << 20
     with pytest.raises(ConfigError, match=r"'server.memory_budget' is less than the 8 MiB"):
         validate(DaemonSettings, {"server": {"memory_budget": "1MiB"}, "datasets": {}})
 
 
 def test_the_shared_memory_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_memory_limit", lambda: 8 << 30)
-    assert shared_limit(DaemonSettings.Server()) == 2 << 30
-    assert shared_limit(DaemonSettings.Server(shared_memory=ByteSize(0))) == 0
+    assert shared_limit(ServerSettings()) == 2 << 30
+    assert shared_limit(ServerSettings(shared_memory=ByteSize(0))) == 0
     described = {"server": {"shared_memory": "1GiB"}, "datasets": {"a": {"source": "x"}}}
     assert shared_limit(validate(DaemonSettings, described).server) == 1 << 30
     with pytest.raises(ConfigError, match=r"'server.shared_memory'"):
@@ -101,10 +102,10 @@ def test_the_largest_batch_and_picture(values: dict[str, object], limits: tuple[
 
 
 def test_the_largest_batch_of_a_daemon() -> None:
-    server = validate(DaemonSettings.Server, {"memory_budget": "512MiB"})
+    server = validate(ServerSettings, {"memory_budget": "512MiB"})
     assert memory.daemon_batch_limit(server) == memory.daemon_batch_limit(server) == 128 << 20
     assert memory.daemon_pixel_limit(server) == 89_478_485
-    server = validate(DaemonSettings.Server, {"memory_budget": "8MiB"})
+    server = validate(ServerSettings, {"memory_budget": "8MiB"})
     assert memory.daemon_batch_limit(server) == memory.daemon_pixel_limit(server) == 48 << 20
-    server = validate(DaemonSettings.Server, {"max_bytes": 9, "max_pixels": 8})
+    server = validate(ServerSettings, {"max_bytes": 9, "max_pixels": 8})
     assert (memory.daemon_batch_limit(server), memory.daemon_pixel_limit(server)) == (9, 8)

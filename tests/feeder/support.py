@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.feeder.server.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.position import VERSION
@@ -172,9 +172,9 @@ def hello(**fields: Any) -> Hello:
     return Hello(**values)
 
 
-def server_settings(**values: Any) -> DaemonSettings.Server:
+def server_settings(**values: Any) -> ServerSettings:
     """Return the settings of a feeder, with the defaults but for the given values."""
-    return DaemonSettings.Server(**values)
+    return ServerSettings(**values)
 
 
 class ServedFeeder:

@@ -13,6 +13,7 @@ import pytest
 
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed
@@ -60,7 +61,7 @@ async def address_of_a_store() -> tuple[int, dict[str, str]]:
 async def serving(options: dict[str, str]) -> AsyncIterator[daemon.Bound]:
     """Run a daemon over the store's only shard."""
     settings = DaemonSettings(
-        server=DaemonSettings.Server(listen=["tcp://127.0.0.1:0"], status=None),
+        server=ServerSettings(listen=["tcp://127.0.0.1:0"], status=None),
         datasets={
             "train": ServedSettings(
                 source="s3://data/*", batch_size=4, stall_timeout=1.0, storage_options=options

@@ -13,8 +13,7 @@ from streamrec.feeder.access.tokens import SecretFiles, Tokens, read_file, read_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config.access import TlsSettings
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings, TlsSettings
 
 
 present_handshakes: ContextVar[list[Handshake]] = ContextVar("handshake")
@@ -153,7 +152,7 @@ class Access:
     """
 
     def __init__(
-        self, server: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]] | None = None
+        self, server: ServerSettings, token_files: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         self.server = server
         self.own = token_files or {}

@@ -27,11 +27,11 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
 
 
 def check_exposure(
-    place: Address, server: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]]
+    place: Address, server: ServerSettings, token_files: Mapping[str, Sequence[str]]
 ) -> None:
     """Refuse to listen where the network could read tokens, or data that it is not meant to.
 

@@ -22,7 +22,7 @@ from streamrec.stores.base.regular_file import open_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
 
 
 T = TypeVar("T")
@@ -251,7 +251,7 @@ class Tokens:
     """
 
     def __init__(
-        self, server: DaemonSettings.Server, datasets: Mapping[str, Sequence[str]] | None = None
+        self, server: ServerSettings, datasets: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         self._inline = [] if server.token is None else [_inline(server.token.get_secret_value())]
         self._general = [_file(path, "server.tokens") for path in server.tokens]

@@ -17,10 +17,8 @@ import socket
 import sys
 from typing import Any
 
-from pydantic import ByteSize
-
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.feeder.client.client import ENGINE_DATASET
 from streamrec.feeder.server.datasets import open_all
 from streamrec.feeder.server.server import Feeder
@@ -71,12 +69,12 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
         sock: Connected.
         order: What to read, as ``engine.order_for`` has written it.
     """
-    patient = DaemonSettings.Server.model_construct(  # it need not be checked
+    patient = ServerSettings.model_construct(  # it need not be checked
         handshake_timeout=FOR_EVER,
         idle_timeout=FOR_EVER,
         # The only client is the trainer, which is trusted.
         max_frames_per_second=sys.maxsize,
-        shared_memory=ByteSize(sys.maxsize),
+        shared_memory=sys.maxsize,
     )
     async with (
         open_all({ENGINE_DATASET: open_ordered(order)}) as datasets,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.access import ServedSettings
     from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
 
 MOST_SHOWN = 3
 """Names of shards that are shown."""
@@ -37,7 +38,7 @@ def load(path: str) -> DaemonSettings:
 
 
 def faults(
-    server: DaemonSettings.Server | None,
+    server: ServerSettings | None,
     datasets: Mapping[str, ServedSettings],
     is_right: bool = True,
 ) -> Iterator[str]:
@@ -56,7 +57,7 @@ def faults(
 
 
 def _server_faults(
-    server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings], is_right: bool
+    server: ServerSettings, datasets: Mapping[str, ServedSettings], is_right: bool
 ) -> Iterator[str]:
     token_files = {name: one.tokens for name, one in datasets.items()} if is_right else None
     for where in server.listen:
@@ -72,7 +73,7 @@ def _server_faults(
 
 
 def _check_address(
-    where: str, server: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]] | None
+    where: str, server: ServerSettings, token_files: Mapping[str, Sequence[str]] | None
 ) -> None:
     place = Address.parse(where, listen=True)
     if token_files is not None:

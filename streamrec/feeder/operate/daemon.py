@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
     from streamrec.pipeline.served import Served
 
 
@@ -46,7 +47,7 @@ OWN = 1024
 """Files for all but clients and the status port: above all the connections to stores."""
 
 
-def raise_limit(server: DaemonSettings.Server) -> None:
+def raise_limit(server: ServerSettings) -> None:
     """Raise this process' soft limit as far as the hard one, and say so where that is not enough.
 
     With enough files the limits on connections are reached first, so that the status port answers

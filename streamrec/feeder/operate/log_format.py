@@ -20,7 +20,7 @@ from streamrec.masking import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
 
 FIELDS = (
     *("worker", "subscription", "dataset", "rank", "world_size", "peer", "shard", "offset"),
@@ -198,7 +198,7 @@ def _loss(count: int) -> logging.LogRecord:
 
 
 def configure(
-    settings: DaemonSettings.Server, stream: TextIO | None = None, *, worker: int | None = None
+    settings: ServerSettings, stream: TextIO | None = None, *, worker: int | None = None
 ) -> None:
     """Let this process log as the settings say, and warnings too.
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.feeder.server.server import Feeder
 
@@ -282,7 +283,7 @@ async def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSetti
     return sentences or ["nothing has changed"]
 
 
-def reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
+def reload_server(feeder: Feeder, new: ServerSettings) -> Iterator[str]:
     """Take over what can be from new settings of ``[server]``, and yield sentences about it."""
     old = feeder.settings
     changed = {name for name in type(new).model_fields if getattr(old, name) != getattr(new, name)}
@@ -295,7 +296,7 @@ def reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
 
 
 async def reload_access(
-    feeder: Feeder, new: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]]
+    feeder: Feeder, new: ServerSettings, token_files: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Take over certificates and tokens, all of them or none, with what their files hold now.
 

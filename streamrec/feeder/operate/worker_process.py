@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import validate
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.errors import FeederDraining, StoreError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.engine.engine_process import find_functions, open_ordered
@@ -56,7 +56,7 @@ def main() -> None:
         runner.run(serve(link, arrivals, abandoned=lambda: os._exit(1), begin=_begin_to_log))
 
 
-def _begin_to_log(settings: DaemonSettings.Server, number: int) -> None:
+def _begin_to_log(settings: ServerSettings, number: int) -> None:
     log_format.configure(settings, worker=number)
 
 
@@ -74,7 +74,7 @@ class WorkerFeeder(Feeder):
     def __init__(
         self,
         number: int,
-        settings: DaemonSettings.Server,
+        settings: ServerSettings,
         link: Link,
         arrivals: socket.socket,
         access: Access | None = None,
@@ -208,7 +208,7 @@ async def serve(
     arrivals: socket.socket,
     *,
     abandoned: Callable[[], object],
-    begin: Callable[[DaemonSettings.Server, int], object] = lambda *_: None,
+    begin: Callable[[ServerSettings, int], object] = lambda *_: None,
 ) -> None:
     """Serve until the supervisor says that it is enough.
 
@@ -225,7 +225,7 @@ async def serve(
         if order is None:
             abandoned()
         elif "server" in order:  # else it is told to end, before it has begun
-            settings = validate(DaemonSettings.Server, order["server"])
+            settings = validate(ServerSettings, order["server"])
             begin(settings, order["number"])
             number = order["number"]
             access = await asyncio.to_thread(Access, settings, order.get("own"))
@@ -283,7 +283,7 @@ async def _do(feeder: WorkerFeeder, message: dict[str, Any]) -> None:
     if "cut" in message:
         feeder.cut(message["cut"])
     elif "reload" in message:
-        server = validate(DaemonSettings.Server, message["reload"])
+        server = validate(ServerSettings, message["reload"])
         done = list(reload_server(feeder, server))
         done += await reload_access(feeder, server, message["own"])
         for sentence in done:

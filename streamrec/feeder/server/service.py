@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamrec.config.cores import usable_cores, worker_count
-from streamrec.config.daemon import DaemonSettings
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.config.memory_budget import (
     daemon_batch_limit,
@@ -24,6 +23,7 @@ from streamrec.config.memory_budget import (
     daemon_pixel_limit,
     memory_budget,
 )
+from streamrec.config.server import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining, FeederRefused
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.functions.map_identity import Codes
@@ -59,7 +59,7 @@ class Admission(Generic[Guest]):
         limits: The settings that say how many there may be.
     """
 
-    def __init__(self, limits: DaemonSettings.Server) -> None:
+    def __init__(self, limits: ServerSettings) -> None:
         self._limits = limits
         self._handshakes: dict[Guest, str | None] = {}
         """The addresses of handshakes, in the order of their arrival."""
@@ -294,7 +294,7 @@ class Service:
 
     datasets: dict[str, Served | Awaitable[Served]]
     """By name; one that is not open yet lets its clients wait."""
-    settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
+    settings: ServerSettings = field(default_factory=ServerSettings)
     """The limits and the timeouts."""
     linger: float = 300.0
     """Seconds that a client has to read why its stream has ended, and to disconnect."""

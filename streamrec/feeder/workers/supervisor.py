@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import socket
 
     from streamrec.config import DatasetSettings
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.server import ServerSettings
     from streamrec.feeder.access.access import Access
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.feeder.server.service import SharedBudget
@@ -72,7 +72,7 @@ class Supervisor(Feeder):
     def __init__(
         self,
         datasets: ServedDatasets,
-        settings: DaemonSettings.Server,
+        settings: ServerSettings,
         workers: int,
         budget: SharedBudget,
         access: Access,
@@ -340,13 +340,13 @@ async def _hear(worker: Worker) -> dict[str, Any] | None:
     return None
 
 
-def _divide(settings: DaemonSettings.Server, workers: int) -> DaemonSettings.Server:
+def _divide(settings: ServerSettings, workers: int) -> ServerSettings:
     """Return the settings of each worker."""
     shared = ByteSize(shared_limit(settings) // workers)
     return settings.model_copy(update={"shared_memory": shared})
 
 
-def _plain(settings: DaemonSettings.Server) -> dict[str, Any]:
+def _plain(settings: ServerSettings) -> dict[str, Any]:
     """Return the settings as JSON can hold them. They have secrets: nobody else may read them."""
     secrets = {
         name: value.get_secret_value() for name, value in settings if isinstance(value, SecretStr)

@@ -16,6 +16,7 @@ import pytest
 
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound, StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.operate import daemon
@@ -74,7 +75,7 @@ def test_the_daemon_raises_it_before_it_serves(monkeypatch: pytest.MonkeyPatch) 
     async def serve(*_: object, **__: object) -> None:
         happened.append("serves")
 
-    def note(_: DaemonSettings.Server) -> None:
+    def note(_: ServerSettings) -> None:
         happened.append("raises")
 
     monkeypatch.setattr(daemon, "serve", serve)
@@ -87,7 +88,7 @@ def settings(path: Path, **server: Any) -> DaemonSettings:
     where = [f"unix://{path}/feeder.sock", "tcp://127.0.0.1:0"]
     server = {"listen": where, "status": "127.0.0.1:0", "grace": 10.0, **server}
     dataset = ServedSettings(source="double", batch_size=8)
-    return DaemonSettings(server=DaemonSettings.Server(**server), datasets={"train": dataset})
+    return DaemonSettings(server=ServerSettings(**server), datasets={"train": dataset})
 
 
 class Running:
@@ -335,6 +336,7 @@ PROGRAM = """
 import sys
 from streamrec.config import validate
 from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.feeder.operate import daemon
 settings = {"server": {"listen": ["tcp://127.0.0.1:0"], "status": None},
             "datasets": {"train": {"source": sys.argv[1], "batch_size": 4}}}

@@ -15,6 +15,7 @@ import pytest
 
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate.log_format import RateLimit
@@ -216,7 +217,7 @@ def settings(
         name: ServedSettings(source=name, batch_size=size, tokens=(own or {}).get(name, []))
         for name in datasets or ("train",)
     }
-    return DaemonSettings(server=DaemonSettings.Server(**server), datasets=made)
+    return DaemonSettings(server=ServerSettings(**server), datasets=made)
 
 
 async def opener(_: DatasetSettings) -> FakeDataset:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from streamrec.config import DatasetSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
@@ -44,7 +44,7 @@ class Served:
     """A worker in the test's own loop, whose supervisor is the test."""
 
     def __init__(self, source: str, **server: Any) -> None:
-        self.settings = DaemonSettings.Server(**server)
+        self.settings = ServerSettings(**server)
         self.order = json.loads(order_for(DatasetSettings(source=source, batch_size=4)))
         self.abandoned = False
         self.answers: dict[str, Any] = {"open": self.order, "admit": None, "lend": 8 * MIB}

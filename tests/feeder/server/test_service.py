@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.service import Admission, Heap, Loan, SharedBudget, release
@@ -280,7 +280,7 @@ async def test_what_is_lent_after_the_end_is_given_back_too() -> None:
     async def grow(*_: int) -> None:
         await lent.wait()
 
-    settings = DaemonSettings.Server()
+    settings = ServerSettings()
     feeder: Any = SimpleNamespace(grow=grow, give_back=given.append, settings=settings, cores=None)
     loan = Loan(feeder, 30, 0)
     growing = asyncio.create_task(loan._grow(12))
@@ -301,7 +301,7 @@ async def test_a_feeder_without_a_budget_sets_no_limits() -> None:
 
 @asynchronous
 async def test_the_ceilings_are_the_server_s() -> None:
-    server = DaemonSettings.Server(max_bytes="60MiB", max_pixels=7)  # type: ignore[arg-type]
+    server = ServerSettings(max_bytes="60MiB", max_pixels=7)  # type: ignore[arg-type]
     feeder = Feeder({}, server)
     ceiling = Loan(feeder, 8 * MIB, 0).ceiling
     assert ceiling[:2] == (60 * MIB, 7)

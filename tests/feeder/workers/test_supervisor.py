@@ -15,6 +15,7 @@ import pytest
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
+from streamrec.config.server import ServerSettings
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
@@ -53,7 +54,7 @@ ROW_BYTES = 1000
 
 def settings(source: str, *names: str, **server: Any) -> DaemonSettings:
     datasets = {name: ServedSettings(source=source, batch_size=8) for name in names or ("train",)}
-    return DaemonSettings(server=DaemonSettings.Server(**server), datasets=datasets)
+    return DaemonSettings(server=ServerSettings(**server), datasets=datasets)
 
 
 class Fleet:
@@ -276,7 +277,7 @@ async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(worker_module, "child_command", lambda *_: ["/bin/sleep", "1000"])
     start = settings("x", token="secret")
-    assert validate(DaemonSettings.Server, _plain(start.server)) == start.server
+    assert validate(ServerSettings, _plain(start.server)) == start.server
     async with (
         ServedDatasets(start.datasets, opener) as datasets,
         Supervisor(
