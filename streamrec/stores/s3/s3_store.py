@@ -11,6 +11,7 @@ import logging
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager, closing, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
@@ -39,13 +40,6 @@ from streamrec.stores.s3.s3_options import (
     reason_to_fall_back,
     s3_transport,
     sdk_options,
-)
-from streamrec.stores.s3.s3_upload import (
-    S3Session,
-    abort_uploads,
-    copy_object,
-    path_in,
-    writing_filesystem,
 )
 
 if TYPE_CHECKING:
@@ -157,14 +151,19 @@ class S3Store:
         self._s3fs_store: FilesystemStore | None = None
         self._warned_of: set[str] = set()
         """The buckets for which the log has said that they are read through s3fs."""
-        self._writer = FilesystemWriter(
-            lambda url: (writing_filesystem(url, self._options), path_in(url)),
-            session=S3Session,
-            is_anonymous=lambda files: bool(files.anon),
-        )
         # No redirects: the signature is not valid for another host.
         self._client = RangeClient(
             follow=False, transport=s3_transport(self._options), before_request=before_request
+        )
+
+    @cached_property
+    def _writer(self) -> FilesystemWriter:
+        from streamrec.stores.s3.s3_upload import S3Session, path_in, writing_filesystem  # s3fs
+
+        return FilesystemWriter(
+            lambda url: (writing_filesystem(url, self._options), path_in(url)),
+            session=S3Session,
+            is_anonymous=lambda files: bool(files.anon),
         )
 
     @asynccontextmanager
@@ -210,12 +209,16 @@ class S3Store:
 
     async def copy(self, url: str, other: str, size: int) -> None:
         """Have the store copy an object; see :class:`Copying`."""
+        from streamrec.stores.s3.s3_upload import copy_object, path_in  # s3fs
+
         self._before_request(0)
         source = path_in(url)
         await self._writer.call(other, lambda files, path: copy_object(files, source, path, size))
 
     async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
         """Abort uploads of killed writers; see :class:`Cleaning`."""
+        from streamrec.stores.s3.s3_upload import abort_uploads  # s3fs
+
         self._before_request(0)
         # Some stores do not list uploads, and not every user may; nobody sees what is left.
         with suppress(StoreError):
@@ -225,7 +228,8 @@ class S3Store:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        self._writer.close()
+        if "_writer" in vars(self):  # else nothing was written
+            self._writer.close()
         try:
             # Each is taken out first, so that a close which is cancelled can be gone on with.
             while self._signers:

@@ -15,8 +15,8 @@ from streamrec.stores.base.pages import Page, Pages
 from streamrec.stores.base.protocol import split_bucket
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.stores.http.transport import check_proxies
-from streamrec.stores.s3.presign import check_login_files, new_session
 from streamrec.stores.s3.s3_options import writing_options
+from streamrec.stores.s3.sdk_signer import check_login_files, new_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

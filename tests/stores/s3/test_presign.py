@@ -186,43 +186,6 @@ async def test_each_operation_has_headers_of_its_own() -> None:
 
 
 @asynchronous
-async def test_renewed_clients_are_closed_in_the_end() -> None:
-    async with opened(OPTIONS) as presigner:
-        signed, _ = await presigner.sign("", LISTING)
-        before = presigner._client
-        await presigner.renew("s3://b/x", signed)
-        await presigner.renew("s3://b/x", signed)
-        again, _ = await presigner.sign("", LISTING)
-        assert again.era == signed.era + 1
-        assert presigner._client is not before
-        assert presigner._retired == [before]
-    assert presigner._retired == []
-
-
-@asynchronous
-async def test_closing_makes_no_client() -> None:
-    async with opened(OPTIONS) as presigner:
-        pass
-    assert presigner._filesystem._s3 is None
-
-
-@asynchronous
-async def test_many_at_once_make_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    create = AioSession.create_client
-
-    def counted(session: AioSession, service: str, **settings: Any) -> Any:
-        made.append(service)
-        return create(session, service, **settings)
-
-    monkeypatch.setattr(AioSession, "create_client", counted)
-    async with opened(OPTIONS) as presigner:
-        calls = [get_object("bucket", f"{number}") for number in range(20)]
-        await asyncio.gather(*(presigner.sign("", call) for call in calls))
-    assert made == ["s3"]
-
-
-@asynchronous
 async def test_many_at_once_look_look_for_credentials_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,11 +216,45 @@ async def test_a_session_of_the_users_own() -> None:
 
 
 @asynchronous
-async def test_sessions_share_the_descriptions_of_services_alone() -> None:
-    async with opened(OPTIONS) as one, opened(OPTIONS) as other:
-        for presigner in (one, other):
-            await presigner.sign("", LISTING)
-        sessions = one._filesystem.session, other._filesystem.session
-        loaders = [session.get_component("data_loader") for session in sessions]
-    assert sessions[0] is not sessions[1]
-    assert loaders[0] is loaders[1]
+async def test_renewed_keys_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testsecret")
+    async with opened({"endpoint_url": "http://127.0.0.1:1"}) as presigner:
+        old, _ = await presigner.sign("", get_object("bucket", "key"))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "new")
+        await presigner.renew("s3://b/x", old)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "newer")
+        await presigner.renew("s3://b/x", old)
+        new, fresh = await presigner.sign("", get_object("bucket", "key"))
+    assert fresh
+    assert new.era == old.era + 1
+    keys = [query_of(one.address)["X-Amz-Credential"].partition("/")[0] for one in (old, new)]
+    assert keys == ["old", "new"]
+
+
+@asynchronous
+async def test_a_profile_that_comes_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testsecret")
+    async with opened({"endpoint_url": "http://127.0.0.1:1"}) as presigner:
+        old, _ = await presigner.sign("", get_object("bucket", "key"))
+        keys = "aws_access_key_id = new\naws_secret_access_key = secret\n"
+        (tmp_path / "credentials").write_text(f"[default]\n{keys}")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        await presigner.renew("s3://b/x", old)
+        new, _ = await presigner.sign("", get_object("bucket", "key"))
+    assert query_of(new.address)["X-Amz-Credential"].startswith("new/")
+
+
+@asynchronous
+async def test_a_bucket_whose_name_is_no_host_is_left_to_botocore() -> None:
+    """Between two calls of one signer: the others need no client."""
+    async with opened({"key": "a", "secret": "b"}, region="eu-west-3") as presigner:
+        hosts = [
+            urlsplit((await presigner.sign("", get_object(bucket, "key")))[0].address).netloc
+            for bucket in ("one", "with.dots", "two")
+        ]
+    assert hosts == [f"{bucket}s3.eu-west-3.amazonaws.com" for bucket in ("one.", "", "two.")]
