@@ -1,4 +1,4 @@
-"""The work on bytes, by whole blocks: CRC32C, TFRecord frames, Examples to columns and back.
+"""The work on bytes, by whole blocks: CRC32C, TFRecord frames, Examples and back, rows of PNGs.
 
 Two implementations share one contract (``kernel.contract``): one in C, and one in Python, which is
 the specification and runs where the one in C was not built. The environment variable
@@ -22,6 +22,7 @@ __all__ = [
     "implementation",
     "masked_crc32c",
     "scan_frames",
+    "unfilter",
 ]
 
 # At the first import and once for the process, so that a warning comes once, too.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         gather,
         masked_crc32c,
         scan_frames,
+        unfilter,
     )
 else:
     MessageEncoder = _module.MessageEncoder
@@ -51,3 +53,4 @@ else:
     gather = _module.gather
     masked_crc32c = _module.masked_crc32c
     scan_frames = _module.scan_frames
+    unfilter = _module.unfilter

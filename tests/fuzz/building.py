@@ -25,7 +25,7 @@ __all__ = [
 
 HERE = Path(__file__).parent
 KERNEL = HERE.parents[1] / "streamrec/kernel/c"
-TARGETS = ("crc32c", "scan", "packed", "rows", "records", "examples", "sequences")
+TARGETS = ("crc32c", "scan", "packed", "rows", "records", "examples", "sequences", "unfilter")
 """One for each entry of the kernel: each is a C file of this directory."""
 
 # -O2: ten million executions take minutes, and what the optimizer does with undefined behaviour is

@@ -104,6 +104,13 @@ def columns() -> Iterator[bytes]:
             yield steered(bytes(range(250)), 3, 3, 1, room, 1, *field, *field, *field)
 
 
+def filters() -> Iterator[bytes]:
+    for pixel in range(6):
+        for width in (0, 1, 7):
+            for most in (5, 7, 250):
+                yield steered(bytes(11 * k % most for k in range(400)), pixel, width, 1)
+
+
 # All plans of the catalogue that a plain record has, then others; see schema.c.
 CATALOGUED = ((1, 0x00, 0x28), (1, 0x3F, 0xFF), (1, 0x05, 0x30), (1, 0x15, 0xD8))
 DRAWN = (
@@ -148,6 +155,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "records": columns,
     "examples": lambda: messages(False),
     "sequences": lambda: messages(True),
+    "unfilter": filters,
 }
 
 

@@ -78,6 +78,23 @@ class TestGlue:
     """Whatever is handed in, nothing is read or written outside of it."""
 
     @pytest.mark.parametrize(
+        ("rows", "size", "pixel", "room"),
+        [
+            (2, 4, 3, 8),
+            (2, 5, 5, 10),
+            (2, 0, 0, 0),
+            (2, 3, -3, 6),
+            (2, 3, 3, 5),
+            (3, 3, 3, 9),
+            (-1, 3, 3, 6),
+            (2**62, 4, 4, 8),
+        ],
+    )
+    def test_rows_of_pngs(self, rows: int, size: int, pixel: int, room: int) -> None:
+        with pytest.raises(ValueError, match="another number of bytes"):
+            _native.unfilter(bytes(8), rows, size, pixel, np.empty(room, np.uint8))
+
+    @pytest.mark.parametrize(
         "changes",
         [
             {"index": np.array([1], np.int32)},
@@ -238,6 +255,9 @@ class TestOtherThreads:
             "frame": partial(_native.frame, rows, frames),
             "gather": partial(_native.gather, rows, np.empty(size, np.uint8), one),
             "measure": measure,
+            "unfilter": partial(
+                _native.unfilter, frames[:size], 1, size - 1, 1, np.empty(size - 1, np.uint8)
+            ),
             "fill": partial(_native.fill, schema, rows, ((values, None, None, spans),)),
         }
 

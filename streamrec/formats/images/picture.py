@@ -170,7 +170,7 @@ def bands(image: Any) -> Iterator[tuple[slice, Any]]:
 
     To turn an image into an array takes two more copies of what is turned.
     """
-    height = max(1, _BAND // max(1, image.width))
+    height = max(1, BAND // max(1, image.width))
     if height >= image.height:
         yield slice(0, image.height), image
         return
@@ -183,7 +183,7 @@ def bands(image: Any) -> Iterator[tuple[slice, Any]]:
         yield slice(top, bottom), image._new(part)  # noqa: SLF001
 
 
-_BAND = 1 << 18
+BAND = 1 << 18
 """Pixels of a band: all of a picture of 512 x 512, which is not cut."""
 
 

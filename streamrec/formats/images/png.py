@@ -1,4 +1,8 @@
-"""PNG, decoded by Pillow and encoded here, with colours as libpng converts them for TensorFlow.
+"""PNG, decoded and encoded here, with colours as libpng converts them for TensorFlow.
+
+Pillow decodes the rarer kinds: interlaced, with a transparent colour, of less than 8 bits. It also
+decodes all that are damaged, so that it alone judges what is. The others are inflated by ISA-L, or
+by zlib where that is not installed, and the kernel undoes their filters.
 
 The filters and the compression of rows are those that libpng chooses. Sources: ISO/IEC 15948 (PNG),
 clauses 9 and 12.7; libpng 1.6, pngwutil.c.
@@ -8,12 +12,22 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from streamrec import kernel
 from streamrec.errors import MalformedImage, UnsupportedFormat
-from streamrec.formats.images.picture import OutputForm, Picture, bands, open_picture, refusing
+from streamrec.formats.images.picture import (
+    BAND,
+    OutputForm,
+    Picture,
+    bands,
+    library,
+    open_picture,
+    optional,
+    refusing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,6 +126,12 @@ _CLOSE = 5000
 """A gamma so close to 1 is 1 to libpng, in 1/100000."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Numbers stored for a pixel, by the header's colour type."""
+_PALETTE = 3
+"""The colour type of pictures with a palette."""
+_MOST_COLOURS = 3 * 256
+"""Bytes of the largest palette."""
+_SMALLEST = 8 + 25 + 12
+"""Bytes of a PNG's mark, header and end."""
 _CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 _READABLE = {"P": "RGBA", "1": "L"}
 """Pillow's modes that are converted before their numbers are taken."""
@@ -126,8 +146,10 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
         MalformedImage: The bytes are not a PNG that can be decoded.
         UnsupportedFormat: It is not in the form of the standard.
     """
+    library()  # which pictures need it is known only when they come
     contents = _without_extras(contents)
-    image = open_picture("PNG", contents)
+    plain = _plain(contents)
+    image = plain or open_picture("PNG", contents)
     depth, kind = contents[24:26]
     held = _CHANNELS.get(kind)
     if bytes(contents[12:16]) != b"IHDR" or not held:
@@ -143,7 +165,154 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
     dtype = np.uint8 if wanted.bits == 8 else np.uint16
     # Pillow keeps four bytes a pixel, and reads pictures of two bytes a number twice.
     work = 4 * image.height * image.width * (2 if depth == 16 else 1)
-    return Picture(shape, lambda out: _fill(image, contents, out), dtype, work=work)
+    if plain is None:
+        return Picture(shape, lambda out: _fill(image, contents, out), dtype, work=work)
+
+    def fill(out: npt.NDArray[Any]) -> None:
+        # What is damaged is Pillow's to judge, and to name.
+        if not _fill_plain(plain, contents, out):
+            _fill(open_picture("PNG", contents), contents, out)
+
+    return Picture(shape, fill, dtype, work=max(work, plain.work))
+
+
+class _Plain(NamedTuple):
+    """The header of a PNG whose rows are undone here, named as by Pillow's images."""
+
+    height: int
+    width: int
+    mode: str
+    """``"P"`` for a palette."""
+    info: dict[str, Any]
+    """The gamma and the intent, as Pillow gives them."""
+    row: int
+    """Bytes of a row."""
+    pixel: int
+    """Bytes of a pixel."""
+    palette: bytes
+    pieces: tuple[slice, ...]
+    """The places of the compressed rows: the contents of the chunks IDAT."""
+    end: int
+    """The byte behind the picture's last chunk."""
+
+    @property
+    def colours(self) -> npt.NDArray[np.uint32]:
+        """The palette as RGB and a byte without meaning; black where it has no colour."""
+        colours = np.zeros((256, 4), np.uint8)
+        given = np.frombuffer(self.palette, np.uint8).reshape(-1, 3)
+        colours[: len(given), :3] = given
+        return colours.view(np.uint32)[:, 0]
+
+    @property
+    def work(self) -> int:
+        """Bytes that decoding takes besides the array."""
+        # The compressed rows joined; the filtered ones, of which zlib joins blocks; the rows.
+        joined: int = sum(piece.stop - piece.start for piece in self.pieces)
+        return joined + self.height * (2 * (self.row + 1) + self.row)
+
+
+def _plain(contents: memoryview) -> _Plain | None:
+    """Read the chunks of a picture that is decoded here; ``None`` for all others."""
+    begins = bytes(contents[8:16]) == b"\0\0\0\x0dIHDR" and len(contents) >= _SMALLEST
+    # The twin in Python is slower than Pillow.
+    if not begins or kernel.implementation != "native":
+        return None
+    width, height = (int.from_bytes(contents[at : at + 4], "big") for at in (16, 20))
+    depth, kind, compression, filters, interlaced = contents[24:29]
+    is_kind = kind in _CHANNELS and depth in (8, 16) and not (kind == _PALETTE and depth == 16)
+    if not is_kind or compression or filters or interlaced or not width or not height:
+        return None
+    info: dict[str, Any] = {}
+    palette, pieces, at = b"", [], 8
+    while at + 12 <= len(contents):
+        end = at + 12 + int.from_bytes(contents[at : at + 4], "big")
+        name, body = bytes(contents[at + 4 : at + 8]), slice(at + 8, end - 4)
+        if end > len(contents) or name == b"tRNS":
+            return None
+        if name == b"IDAT":
+            pieces.append(body)
+        elif not _is_intact(contents, body) or (pieces and name != b"IEND"):
+            return None
+        elif name == b"PLTE":
+            palette = bytes(contents[body])
+        elif name == b"gAMA":
+            info["gamma"] = int.from_bytes(contents[body], "big") / 100_000
+        elif name == b"sRGB":
+            info["srgb"] = contents[body.start]
+        at = end
+        if name == b"IEND":
+            break
+    else:
+        return None
+    is_palette = kind == _PALETTE
+    if (
+        not pieces
+        or len(palette) % 3
+        or len(palette) > _MOST_COLOURS
+        or is_palette != bool(palette)
+    ):
+        # A palette beside true colours is only a suggestion, and rare.
+        return None
+    pixel = _CHANNELS[kind] * depth // 8
+    mode = "P" if is_palette else "RGB"
+    return _Plain(height, width, mode, info, width * pixel, pixel, palette, tuple(pieces), at)
+
+
+def _codec() -> Any:
+    """Return what inflates; ISA-L takes half of zlib's time."""
+    return optional("isal.isal_zlib") or zlib
+
+
+def _is_intact(contents: memoryview, body: slice) -> bool:
+    """Return whether a chunk matches the CRC behind it, which is over its name, too."""
+    stored = int.from_bytes(contents[body.stop : body.stop + 4], "big")
+    computed: int = _codec().crc32(contents[body.start - 4 : body.stop])
+    return computed == stored
+
+
+def _fill_plain(plain: _Plain, contents: memoryview, out: npt.NDArray[Any]) -> bool:
+    """Decode into an array; return whether there was nothing to object to."""
+    filtered = _inflated(plain, contents)
+    if filtered is None:
+        return False
+    height, width, pixel = plain.height, plain.width, plain.pixel
+    depth, rows = contents[24], (plain.height, plain.row)
+    is_direct = plain.mode != "P" and depth == 8 and out.dtype == np.uint8 and pixel == out.shape[2]
+    octets = out if is_direct else np.empty(rows, np.uint8)
+    if not kernel.unfilter(filtered, height, pixel, octets):
+        return False
+    if is_direct:
+        return True
+    numbers = octets.view(">u2") if depth == 16 else octets
+    step = max(1, BAND // width)
+    for top in range(0, height, step):
+        some = slice(top, top + step)
+        stored = numbers[some].astype(np.uint16) if depth == 16 else numbers[some]
+        if plain.mode == "P":
+            # By numbers of four bytes, as NumPy takes single ones faster than rows of three.
+            stored = plain.colours.take(stored).view(np.uint8)
+        stored = stored.reshape(len(stored), width, -1)
+        _fill_rows(stored, plain, depth, _gamma(plain.info), out[some])
+    return True
+
+
+def _inflated(plain: _Plain, contents: memoryview) -> bytes | None:
+    """Return the filtered rows; ``None`` where they are damaged, too few or too many."""
+    if not all(_is_intact(contents, piece) for piece in plain.pieces):
+        return None
+    pieces, size = plain.pieces, plain.height * (plain.row + 1)
+    data = (
+        contents[pieces[0]] if len(pieces) == 1 else b"".join(contents[piece] for piece in pieces)
+    )
+    codec = _codec()
+    inflater = codec.decompressobj()
+    try:
+        # No more than the rows take, whatever the data would grow to.
+        rows: bytes = inflater.decompress(data, size)
+        more = b"" if inflater.eof else inflater.decompress(inflater.unconsumed_tail, 1)
+    except (zlib.error, codec.error):
+        return None
+    return rows if len(rows) == size and not more and inflater.eof else None
 
 
 def _without_extras(contents: memoryview) -> memoryview:

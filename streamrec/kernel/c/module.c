@@ -12,6 +12,7 @@
 #include "module_encode.h"
 #include "module_records.h"
 #include "packed.h"
+#include "png.h"
 
 /* Below so many bytes a thread switch costs more than the work. */
 enum { WORTH_RELEASING = 1 << 15 };
@@ -167,6 +168,34 @@ static PyObject *py_gather(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *rows, *out, *offsets;
     return PyArg_ParseTuple(args, "OOO", &rows, &out, &offsets) ? copy_rows(rows, out, offsets) : NULL;
+}
+
+/* unfilter(filtered, rows, size, pixel, out): whether all rows have filters that there are */
+static PyObject *py_unfilter(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *filtered, *out;
+    long long rows, size;
+    int pixel;
+    bool done = false;
+    struct views views;
+    if (!PyArg_ParseTuple(args, "OLLiO", &filtered, &rows, &size, &pixel, &out)) return NULL;
+    if (!views_init(&views, 2)) return NULL;
+    int64_t given = 0, room = 0, wanted, all;
+    const uint8_t *in = view(&views, filtered, 1, READ, &given);
+    uint8_t *to = view(&views, out, 1, WRITE, &room);
+    if (!PyErr_Occurred()) {
+        const bool is_pixel = pixel > 0 && pixel <= SR_MOST_PIXEL && pixel != 5 && pixel != 7;
+        if (!is_pixel || rows < 0 || size < 0 || size % pixel || __builtin_mul_overflow(rows, size, &all) ||
+            __builtin_add_overflow(all, rows, &wanted) || given != wanted || room != all) {
+            fail(PyExc_ValueError, "the rows take another number of bytes");
+        } else {
+            Py_BEGIN_ALLOW_THREADS;
+            done = sr_unfilter(in, rows, size, pixel, to);
+            Py_END_ALLOW_THREADS;
+        }
+    }
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
 /* A schema, and the objects whose memory it refers to. */
@@ -399,6 +428,7 @@ static PyMethodDef functions[] = {
     {"frame", py_frame, METH_VARARGS, NULL},
     {"corrupt_row", py_corrupt_row, METH_VARARGS, NULL},
     {"gather", py_gather, METH_VARARGS, NULL},
+    {"unfilter", py_unfilter, METH_VARARGS, NULL},
     {"schema", py_schema, METH_VARARGS, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},

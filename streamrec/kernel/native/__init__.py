@@ -14,5 +14,6 @@ from streamrec.kernel.native.frames import frame_records as frame_records
 from streamrec.kernel.native.frames import masked_crc32c as masked_crc32c
 from streamrec.kernel.native.frames import scan_frames as scan_frames
 from streamrec.kernel.native.mappings import encode_plain as encode_plain
+from streamrec.kernel.native.pictures import unfilter as unfilter
 from streamrec.kernel.native.records import MessageEncoder as MessageEncoder
 from streamrec.kernel.native.rows import gather as gather

@@ -13,5 +13,6 @@ from streamrec.kernel.reference.frames import frame_records as frame_records
 from streamrec.kernel.reference.frames import masked_crc32c as masked_crc32c
 from streamrec.kernel.reference.frames import scan_frames as scan_frames
 from streamrec.kernel.reference.mappings import encode_plain as encode_plain
+from streamrec.kernel.reference.pictures import unfilter as unfilter
 from streamrec.kernel.reference.records import MessageEncoder as MessageEncoder
 from streamrec.kernel.reference.rows import gather as gather

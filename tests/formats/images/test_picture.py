@@ -181,5 +181,5 @@ def test_a_picture_in_bands_is_the_same(
     file = io.BytesIO()
     image.save(file, kind, **({"lossless": True} if kind == "WebP" else {}))
     whole = decode_image(file.getvalue())
-    monkeypatch.setattr(picture, "_BAND", 70)
+    monkeypatch.setattr(picture, "BAND", 70)
     np.testing.assert_array_equal(decode_image(file.getvalue()), whole)

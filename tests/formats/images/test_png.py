@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from streamrec.errors import MalformedImage, UnsupportedFormat
+from streamrec import kernel
+from streamrec.errors import DataError, MalformedImage, UnsupportedFormat
 from streamrec.formats.images import png
 from streamrec.formats.images.image import encode_png, read_picture
 from streamrec.formats.images.picture import OutputForm
@@ -22,8 +24,12 @@ from tests.formats.pictures.encoded import (
     of_chunks,
     random_png,
     saved,
+    smooth,
     transparency,
 )
+from tests.formats.pictures.filtering import filtered
+
+pytestmark = pytest.mark.both_kernels
 
 ROWS = st.integers(1, 8).flatmap(
     lambda pixel: st.tuples(
@@ -34,22 +40,6 @@ ROWS = st.integers(1, 8).flatmap(
         ),
     )
 )
-
-
-def paeth(left: int, above: int, corner: int) -> int:
-    """PNG, clause 9.4."""
-    guess = left + above - corner
-    return min((left, above, corner), key=lambda each: abs(guess - each))
-
-
-def filtered(kind: int, row: list[int], above: list[int], pixel: int) -> list[int]:
-    """PNG, clause 9.2."""
-    lefts, corners = [0] * pixel + row, [0] * pixel + above
-    guesses = [
-        (0, a, b, (a + b) // 2, paeth(a, b, c))[kind]
-        for a, b, c in zip(lefts, above, corners, strict=False)
-    ]
-    return [(x - guess) % 256 for x, guess in zip(row, guesses, strict=True)]
 
 
 def cost(differences: list[int]) -> int:
@@ -347,3 +337,117 @@ class TestChunks:
         bomb = of_chunks((b"IHDR", header(9000, 9000)), (b"IDAT", data), END)
         with pytest.raises(MalformedImage, match="fewer bytes than 9000 x 9000"):
             read_picture(bomb, OutputForm())
+
+
+@pytest.fixture
+def by_pillow(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that decodes as :func:`outcome` does, by Pillow alone."""
+
+    def decode(*arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(png, "_plain", lambda _: None)
+            return outcome(*arguments)
+
+    return decode
+
+
+def outcome(contents: bytes, channels: int = 0, bits: int = 8) -> Any:
+    """Return the pixels, or the error's type and text."""
+    try:
+        return read(contents, channels, bits).tolist()
+    except DataError as error:
+        return type(error), str(error)
+
+
+def decodes_here(contents: bytes) -> bool:
+    plain = png._plain(memoryview(contents))
+    return plain is not None and png._inflated(plain, memoryview(contents)) is not None
+
+
+GAMMA = (b"gAMA", (45455).to_bytes(4, "big"))
+SRGB = (b"sRGB", b"\0")
+
+
+class TestDecodedHere:
+    """Pictures that the kernel decodes have the pixels that Pillow gives, or its errors."""
+
+    pytestmark: ClassVar = pytest.mark.skipif(
+        kernel.implementation != "native", reason="Pillow decodes all where Python is the kernel"
+    )
+
+    @pytest.mark.parametrize(("kind", "depth"), PNG_KINDS)
+    @pytest.mark.parametrize("chunks", [(), (GAMMA,), (SRGB,)], ids=["plain", "gamma", "srgb"])
+    def test_every_kind(self, kind: int, depth: int, chunks: Any, by_pillow: Any) -> None:
+        contents = random_png(kind, depth, extra=chunks)
+        assert decodes_here(contents) is (depth >= 8)
+        for channels in (0, 1, 3, 4):
+            for bits in (8, 16):
+                assert outcome(contents, channels, bits) == by_pillow(contents, channels, bits)
+
+    @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "P"])
+    def test_what_pillow_writes(self, mode: str, by_pillow: Any) -> None:
+        contents = saved(smooth(), "PNG", mode)
+        assert decodes_here(contents)
+        assert outcome(contents) == by_pillow(contents)
+
+    def test_in_bands(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        contents = random_png(3, 8)
+        whole = outcome(contents, 4)
+        monkeypatch.setattr(png, "BAND", 22)
+        assert outcome(contents, 4) == whole
+
+    @pytest.mark.parametrize("mode", ["L", "RGB", "P"])
+    def test_every_damaged_byte(self, mode: str, by_pillow: Any) -> None:
+        contents = saved(smooth(3, 4), "PNG", mode)
+        for at in range(len(contents)):
+            damaged = bytearray(contents)
+            damaged[at] ^= 1 << at % 8
+            assert outcome(bytes(damaged)) == by_pillow(bytes(damaged)), at
+            assert outcome(contents[:at]) == by_pillow(contents[:at]), at
+
+    @pytest.mark.parametrize("more", [b"\0", bytes(1 << 16)], ids=len)
+    @pytest.mark.parametrize("cut", [0, 1])
+    def test_other_rows_than_the_header_says(self, more: bytes, cut: int, by_pillow: Any) -> None:
+        rows = b"\0" + bytes(6) + b"\1" + bytes(6)
+        data = zlib.compress(rows[: len(rows) - cut] + (b"" if cut else more))
+        contents = of_chunks((b"IHDR", header(2, 2, 8, 2)), (b"IDAT", data), END)
+        assert not decodes_here(contents)
+        assert outcome(contents) == by_pillow(contents)
+
+    def test_rows_that_end_without_their_sum(self, by_pillow: Any) -> None:
+        data = zlib.compress(b"\0" + bytes(6))[:-4]
+        contents = of_chunks((b"IHDR", header(2, 1, 8, 2)), (b"IDAT", data), END)
+        assert not decodes_here(contents)
+        assert outcome(contents) == by_pillow(contents)
+
+    def test_a_filter_that_there_is_not(self, by_pillow: Any) -> None:
+        data = zlib.compress(b"\5" + bytes(6))
+        contents = of_chunks((b"IHDR", header(2, 1, 8, 2)), (b"IDAT", data), END)
+        assert outcome(contents) == by_pillow(contents)
+
+    def test_rows_in_many_chunks(self, by_pillow: Any) -> None:
+        array = noise((13, 7, 3), most=255).astype(np.uint8)
+        data = deflate(array.reshape(13, -1), 3, -1)
+        parts = [(b"IDAT", data[at : at + 10]) for at in range(0, len(data), 10)]
+        contents = of_chunks((b"IHDR", header(7, 13, 8, 2)), *parts, END)
+        assert decodes_here(contents)
+        assert outcome(contents) == array.tolist() == by_pillow(contents)
+
+    def test_without_isa_l(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        contents = random_png(2, 8)
+        expected = outcome(contents)
+        monkeypatch.setattr(png, "optional", lambda _: None)
+        assert decodes_here(contents)
+        assert outcome(contents) == expected
+
+    def test_a_bomb_takes_no_more_than_its_rows(self) -> None:
+        data = zlib.compress(bytes(1 << 24))
+        contents = of_chunks((b"IHDR", header(2, 1, 8, 2)), (b"IDAT", data), END)
+        plain = png._plain(memoryview(contents))
+        assert plain is not None
+        tracemalloc.start()
+        try:
+            assert png._inflated(plain, memoryview(contents)) is None
+            assert tracemalloc.get_traced_memory()[1] < 1 << 18
+        finally:
+            tracemalloc.stop()
