@@ -5,7 +5,7 @@
     python -m bench.fetch_processes --output bench/results
 
 nginx serves shards of records of 110 KB on loopback, and ``async for`` reads them. The figures are
-of all that comes after the first batch, so that no start is among them. With more cores than parts
+of all that comes after the first epochs, so that no start is among them. With more cores than parts
 that work, the rate follows from the CPU seconds a GB of the busiest part.
 """
 
@@ -28,6 +28,8 @@ from bench.machine import title
 from bench.services import nginx, self_signed
 
 SHARDS, RECORDS, RECORD_BYTES, BATCH = 8, 600, 110_000, 64
+WARM = 2
+"""Epochs before those that are measured: the processes start in the first one."""
 PROGRAM = f"""
 import asyncio, glob, time
 import streamrec as sr
@@ -47,9 +49,9 @@ async def main():
     async with sr.open(features=features, batch_size={BATCH}, **settings) as stream:
         nbytes = 0
         async for batch in stream:
-            if stream.epoch == 1 and not nbytes:
+            if stream.epoch == {WARM} and not nbytes:
                 began, before = time.monotonic(), cpu()
-            if stream.epoch:
+            if stream.epoch >= {WARM}:
                 nbytes += batch["x"].values.nbytes
         seconds, after = time.monotonic() - began, cpu()
     orderer, fetch = (b - a for a, b in zip(before, after))
@@ -74,7 +76,7 @@ COLUMNS = (
 @click.option("--plain", is_flag=True, help="Read over HTTP without TLS.")
 @click.option("--most", default=2, show_default=True, help="Most fetch processes.")
 def main(run: Run, gigabytes: float, plain: bool, most: int) -> Report:
-    epochs = 1 + max(1, round(gigabytes * 1e9 / (SHARDS * RECORDS * RECORD_BYTES)))
+    epochs = WARM + max(1, round(gigabytes * 1e9 / (SHARDS * RECORDS * RECORD_BYTES)))
     numbers = range(most + 1)
     measured: dict[int, list[dict[str, float]]] = {number: [] for number in numbers}
     with tempfile.TemporaryDirectory() as directory, self_signed() as certificate:

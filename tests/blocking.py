@@ -34,6 +34,10 @@ ALLOWED = {
         "streamrec/feeder/workers/worker.py",
         "_spawn",
     ): "a worker starts where none is, or one has died",
+    (
+        "streamrec/stores/processes/fetch_processes.py",
+        "_spawn",
+    ): "a fetch process starts where none is, or one has died",
     ("streamrec/flow/bridge.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/loops.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/stream.py", "__next__"): "plain code reads in a notebook, and waits for it",

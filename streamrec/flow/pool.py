@@ -211,9 +211,8 @@ class Pool:
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
         """Allocate memory; its pages are first touched by ``mapped`` or by whoever fills it."""
+        # Not touched here: whoever fills it makes the pages, and this process then maps those.
         if (shared := self._allocate(size)) is not None:
-            if size >= HUGE:
-                self._mapped(shared)
             return shared
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return empty((size,), np.uint8)

@@ -101,8 +101,8 @@ class ExtentTracker:
         if self._inside != inside.tobytes():
             self._inside = inside.tobytes()
             extents = zip(self._extents, inside.ravel().tolist(), strict=True)
-            whole = self._shards.sizes
-            sizes = [whole.get(extent.shard, 0) * within for extent, within in extents]
+            size_of = self._shards.size_of
+            sizes = [size_of(extent.shard) * within for extent, within in extents]
             self._sizes = np.array(sizes, np.int64).reshape(inside.shape)
         return self._sizes
 

@@ -171,6 +171,10 @@ class Shards:
         self.expected[shard] = size
         self._check_size(shard, self.sizes.get(shard) or None)
 
+    def size_of(self, shard: int) -> int:
+        """Return the size of a shard that was begun, here or before the resumed position."""
+        return self.sizes.get(shard, self.expected.get(shard, 0))
+
     def _check_size(self, shard: int, size: int | None) -> None:
         expected = self.expected.get(shard, size)
         if size is not None and size != expected:

@@ -352,8 +352,9 @@ class FetchProcesses:
             began = loop.time()
             try:
                 await self._run_one()
-            except OSError as error:
-                log.warning("a fetch process cannot be started: %s", error.strerror)
+            except Exception as error:
+                defect = None if isinstance(error, OSError) else error
+                log.warning("a fetch process cannot be started: %s", error, exc_info=defect)
             if loop.time() - began > STEADY:
                 backoff.reset()
             await asyncio.sleep(backoff.next())

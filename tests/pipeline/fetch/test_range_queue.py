@@ -22,6 +22,15 @@ def test_of_what_a_window_lacks_the_first_is_read_first() -> None:
     assert all(-1 <= distance < 0 for distance in distances)
 
 
+def test_a_shard_that_was_begun_has_a_size_before_the_store_answers() -> None:
+    shards = Shards(["a", "b"])
+    shards.expect(1, 9)
+    assert [shards.size_of(shard) for shard in (0, 1)] == [0, 9]
+    shards.learn(0, ObjectInfo("a", 5))
+    shards.learn(1, ObjectInfo("b", 9))
+    assert [shards.size_of(shard) for shard in (0, 1)] == [5, 9]
+
+
 def test_bytes_that_wait_to_be_drawn_come_before_those_ahead() -> None:
     demand = Demand(ready=7, undrawn=10, share=0.5)
     assert (demand.distance(30), demand.is_empty) == (87, False)

@@ -15,6 +15,8 @@ from streamrec.stores.processes import fetch_processes
 if TYPE_CHECKING:
     import pytest
 
+    from streamrec.stores.base.protocol import Store
+
 
 class InLoop:
     """The server of one stream in this loop, in place of the ``Popen`` of a process."""
@@ -28,6 +30,10 @@ class InLoop:
         self.server = RangeServer(self.stores, self._theirs, asyncio.Event())
         self.server.packets.send("ready")
         self.returncode: int | None = None
+        self.served: list[str] = []
+        """The URLs that were asked for."""
+        self._store_for = self.stores.store_for
+        self.stores.store_for = self._note  # type: ignore[method-assign]
         self._loop = asyncio.get_running_loop()
         self._closing: asyncio.Task[None] | None = None
 
@@ -39,6 +45,10 @@ class InLoop:
                 task.cancel()
             self.server.packets.close()
             self._closing = self._loop.create_task(self.stores.aclose())
+
+    def _note(self, url: str) -> Store:
+        self.served.append(url)
+        return self._store_for(url)
 
     def wait(self) -> int | None:
         """Return how it ended."""
