@@ -40,7 +40,13 @@ Count = Callable[[aiohttp.ClientResponse], Awaitable[int]]
 
 
 def objects_of(arguments: dict[str, Any]) -> list[tuple[URL, int]]:
-    """Return each object's URL, presigned where it is S3's, and its size in bytes."""
+    """Return each object's URL, presigned where it is S3's, and its size in bytes.
+
+    Objects that are ``alike`` have a pattern of URLs with their number, a count, and one size.
+    """
+    if "alike" in arguments:
+        pattern, count, size = arguments["alike"]
+        return [(URL(pattern.format(number)), size) for number in range(count)]
     if "urls" in arguments:
         return [(URL(url), size) for url, size in arguments["urls"]]
     options = arguments["storage_options"]

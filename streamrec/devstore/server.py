@@ -147,6 +147,8 @@ class DevStore:
         link: Bytes a second of all connections together; None: without limit.
         request_rate: Requests a second; those beyond are answered with 503 (S3) or 429 (GCS).
             None: without limit.
+        connections: Requests at once; those beyond are answered in the same way. None: without
+            limit.
         faults: Rules that inject faults.
         seed: The seed of latencies, and of the ``probability`` of faults.
         anonymous: ``True`` accepts requests without a signature or token.
@@ -175,6 +177,7 @@ class DevStore:
         bandwidth: float | None = None,
         link: float | None = None,
         request_rate: float | None = None,
+        connections: int | None = None,
         faults: Sequence[FaultRule] = (),
         seed: int = 0,
         anonymous: bool = False,
@@ -199,6 +202,7 @@ class DevStore:
         self._jitter = Jitter(jitter, seed)
         self._link = None if link is None else SharedLink(link)
         self._rate = None if request_rate is None else RequestRate(request_rate, clock)
+        self._connections = math.inf if connections is None else connections
         self._clock, self._sleep, self._now = clock, sleep, now
         self._s3, self._gcs = s3.S3(self.objects), gcs.GCS(self.objects)
         self._request_ids = itertools.count(1)
@@ -301,7 +305,8 @@ class DevStore:
             self.statistics.leave()
 
     def _effects(self, request: web.BaseRequest, path: str) -> FaultEffects:
-        if self._rate is not None and not self._rate.admit():
+        is_refused = self._rate is not None and not self._rate.admit()
+        if is_refused or self.statistics.in_flight >= self._connections:
             return FaultEffects(status=429 if gcs.speaks_gcs(path) else 503)
         return self._faults.choose(request.method, path, request.headers.get("Range"))
 
