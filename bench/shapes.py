@@ -10,7 +10,6 @@ objects with aiohttp, in ranges of 8 MiB, and throws them away.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,6 @@ from bench.harness import (
     Case,
     Column,
     Comparison,
-    Failure,
     Report,
     Result,
     Run,
@@ -176,7 +174,7 @@ SHAPES = (
 )
 
 
-def judge(case: Case, report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
+def judge(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
     """Check that the reader has read the whole shape, and return its report as figures.
 
     Raises:
@@ -221,7 +219,7 @@ def main(run: Run) -> Report:
         dataset = shape.dataset(run.data)
         with store(**shape.store, recipes=shape.recipe(dataset)) as served:
             cases = list(shape.cases(dataset, served))
-            run.measure(cases, lambda case, report, read=dataset: judge(case, report, read))
+            run.measure(cases, lambda _, report, read=dataset: judge(report, read))
     text = f"{title()}\n\n{tables_of(columns(run.results), run.results)}"
     return Report(text, {"settings": {"rounds": run.repeat}})
 

@@ -67,7 +67,7 @@ def test_all_settings_reach_the_store(tmp_path: Path) -> None:
     rules.write_text('[{"path": "teapot", "status": 418}]')
     arguments = ["--latency=0.001", "--bandwidth=60e6", "--key=me", "--secret=mine"]
     arguments += ["--jitter=0.3", "--link=1e9", "--page-latency=0.01", "--seed=7"]
-    arguments += ["--request-rate=1"]
+    arguments += ["--request-rate=1", "--connections=9"]
     with running(*arguments, f"--faults={rules}") as (_, line):
         with pytest.raises(HTTPError, match="418"):
             fetch(line["endpoint"] + "/teapot")
@@ -93,7 +93,7 @@ def test_wrong_faults_end_in_one_sentence(tmp_path: Path, text: str, sentence: s
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("option", ["--latancy=1", "--link=0", "--jitter=-1", "--request-rate=x"])
+@pytest.mark.parametrize("option", ["--latancy=1", "--link=0", "--jitter=-1", "--connections=0"])
 def test_an_unknown_option_or_a_wrong_number_is_wrong_usage(option: str) -> None:
     assert CliRunner().invoke(main, [option]).exit_code == 2
 

@@ -329,6 +329,27 @@ class TestDistance:
                     assert expected == 200 or code in await answer.text()
         assert store.statistics.by_status == {200: 2, status: 1}
 
+    @asynchronous
+    async def test_requests_beyond_those_at_once_are_refused(self) -> None:
+        naps, both = Naps(), asyncio.Event()
+
+        async def nap(seconds: float) -> None:
+            await naps(seconds)
+            if len(naps.seconds) == 2:
+                both.set()
+            await both.wait()
+
+        store = DevStore(anonymous=True, connections=1, latency=1.0, sleep=nap)
+        async with store, aiohttp.ClientSession() as session:
+            store.put("b/k", DATA)
+
+            async def get() -> int:
+                async with session.get(store.url("b/k")) as answer:
+                    return answer.status
+
+            assert sorted(await asyncio.gather(get(), get())) == [200, 503]
+            assert await get() == 200
+
 
 class TestAccess:
     def test_a_presigned_url_expires(self, client_of: Callable[..., Any]) -> None:

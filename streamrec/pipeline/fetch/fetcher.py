@@ -15,7 +15,7 @@ from streamrec.flow.cleanup import apart
 from streamrec.flow.pool import HUGE, Pool, Prefaulter, size_class
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
-from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.pipeline.fetch.range_queue import A_BIT_MORE, RangeRead
 from streamrec.pipeline.terms.memory_needs import FETCHED
 from streamrec.plan.reading.ranges import ReadAhead, grown
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 ADJUST_SECONDS = 0.25
 """Seconds between adjustments of the concurrency: a few times the life of a request."""
-A_BIT_MORE = 3 / 2
-"""How much larger than its lane's ranges a shard may be, and still be read by one request: of a
-shard that is read in two, the second part costs as much CPU time as the first."""
 MOST_WAITING = 256
 """The most ranges that one lane may have: as many as a single lane may have in flight. The budget
 would hold tens of thousands of tiny shards, and it does not count the objects around each."""
@@ -110,6 +107,7 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._wake, self._news = asyncio.Event(), asyncio.Event()
         self._read_ahead = ReadAhead(self.plan)
+        self._read_small_shards_at_once()
 
     def __repr__(self) -> str:
         ahead = sum(queue.ahead for queue in self.queues)
@@ -201,6 +199,17 @@ class Fetcher:
             "timings": self.timings.to_dict(),
         }
 
+    def _read_small_shards_at_once(self) -> None:
+        """Read no head of a shard if each lane may have one like it whole at the start.
+
+        Its first records come no later, as connections share the link. A head would cost a request,
+        and a copy of the record at its end, which may be most of the shard.
+        """
+        room = self.plan.room(0, self._read_ahead.size)
+        even = room.share + room.ahead / self.plan.lanes
+        for queue in self.queues:
+            queue.small_shard = min(even, A_BIT_MORE * self.plan.range_size)
+
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
@@ -247,10 +256,10 @@ class Fetcher:
                 continue
             has = charged[sublane]
             reach = reach_beyond if has >= share else room.reach(has, beyond)
-            if not (queue.ranges and queue.answered) or queue.least <= reach:
+            # A lane without an answer holds back the others, though it may ask for nothing itself.
+            if (queue.ranges and not queue.answered) or self._allowance(sublane, queue, reach):
                 nearest.append((self.demand(sublane).distance(queue.ahead), sublane))
-            else:
-                self._full = self._was_full = True
+        self._was_full = self._was_full or self._full
         heapify(nearest)
         return nearest
 
@@ -313,15 +322,14 @@ class Fetcher:
         """
         if queue.planner.ended or len(queue.ranges) >= MOST_WAITING:
             return 0
-        if queue.planner.begins and queue.planner.rest <= min(reach, A_BIT_MORE * queue.size):
-            return int(queue.planner.rest)
         if queue.least <= reach:
-            return queue.size if queue.size <= reach else int(queue.planner.rest)
+            is_last = queue.is_last or queue.size > reach
+            return int(queue.planner.rest) if is_last else queue.size
         self._full = True
         if queue.ranges:
             return 0
-        first_range = self.plan.first_range
-        return first_range if sublane == self._awaited or first_range <= reach else 0
+        head = int(queue.planner.rest) if queue.is_last else self.plan.first_range
+        return head if sublane == self._awaited or head <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""

@@ -64,6 +64,9 @@ class Consumer(Protocol):
 
 
 _V = TypeVar("_V")
+A_BIT_MORE = 3 / 2
+"""How much larger than its lane's ranges a shard may be, and still be read by one request: of a
+shard that is read in two, the second part costs as much CPU time as the first."""
 
 
 def check_version(info: ObjectInfo, size: int, etag: str | None) -> None:
@@ -254,6 +257,8 @@ class RangeQueue:
     """The range to read again, before anything else."""
     answered: bool = False
     """True once the store has begun to answer for the lane."""
+    small_shard: float = 0
+    """Bytes of a shard that is read by one request from the beginning on."""
     _asked: int = field(init=False)
     """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
 
@@ -348,9 +353,14 @@ class RangeQueue:
     @property
     def least(self) -> float:
         """Bytes of memory that the next range needs: fewer than its size only at a shard's end."""
-        # Only a much smaller rest gets a smaller piece: pieces of many sizes are hard to reuse.
         rest = self.planner.rest
-        return rest if 2 * rest <= self.size else self.size
+        # Only a much smaller rest gets a smaller piece: pieces of many sizes are hard to reuse.
+        return rest if self.is_last or 2 * rest <= self.size else self.size
+
+    @property
+    def is_last(self) -> bool:
+        """True if the next range takes all that is left of a shard, as the shard is so small."""
+        return self.planner.whole <= max(self.small_shard, A_BIT_MORE * self.size)
 
     def charged(self, record_size: float) -> float:
         """Return its memory in bytes, with that for records which straddle its ranges."""

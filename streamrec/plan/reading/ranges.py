@@ -301,12 +301,12 @@ class LaneRanges:
         return self._extent is None
 
     @property
-    def begins(self) -> bool:
-        """``True`` while the next range begins a shard that is known to have bytes."""
-        if self._extent is None or self._asked or self.probes:
-            return False
+    def whole(self) -> float:
+        """Bytes of the present extent; infinite while that is not known or a probe is to tell."""
+        if self._extent is None or self.probes:
+            return inf
         end = self._end(self._extent)
-        return end is not None and self._next < end
+        return inf if end is None or end <= self._next else end - self._extent.begin
 
     @property
     def rest(self) -> float:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.flow.pool import Prefaulter
 from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
 from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
-from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, Shards
+from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, RangeRead, Shards
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading import ranges
 from streamrec.plan.reading.concurrency import Concurrency
@@ -226,8 +228,39 @@ async def test_a_shard_that_is_a_bit_larger_than_a_range_is_one_request(
         await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
     assert fetcher.plan.range_size == MIB
     asked = Counter(url for url, *_ in store.asked)
-    # A lane's first shard begins with its head.
-    assert [asked[f"o{shard}"] for shard in range(4, 8)] == [requests] * 4
+    # A lane's first shard begins with its head, unless one request reads it.
+    first = 1 if requests == 1 else 3
+    assert [asked[f"o{shard}"] for shard in range(8)] == [first] * 4 + [requests] * 4
+
+
+@given(
+    st.lists(st.integers(1, 200 * KIB), min_size=1, max_size=40),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 4]),
+    st.randoms(use_true_random=False),
+)
+@asynchronous
+async def test_small_shards_are_one_request_each_however_little_room_there_is(
+    sizes: list[int], lanes: int, megabytes: int, random: Random
+) -> None:
+    store = ScriptedStore(objects(*sizes))
+    settings: dict[str, Any] = {"lanes": min(lanes, len(sizes)), "total": megabytes * MIB}
+    async with fetching(store, known=True, **settings) as (fetcher, _):
+        small, held = fetcher.queues[0].small_shard, deque[RangeRead](maxlen=30)
+        parts = []
+        while not all(queue.ended for queue in fetcher.queues):
+            # The lane that is waited for is any lane, so others keep their memory meanwhile.
+            lane = random.choice([k for k, queue in enumerate(fetcher.queues) if not queue.ended])
+            queue = fetcher.queues[lane]
+            while not (queue.ended or (queue.ranges and queue.ranges[0].done)):
+                await fetcher.wait_for(lane)
+            if queue.ranges:
+                held.append(queue.drop_stored())  # as rows hold it that wait in a window
+                parts.append((held[-1].shard, bytes(held[-1].memory)))
+    asked = Counter(url for url, *_ in store.asked)
+    assert all(asked[url] == 1 for url, data in store.objects.items() if len(data) <= small)
+    equal = joined(parts) == dict(enumerate(map(store.objects.get, sorted(store.objects))))
+    assert equal  # megabytes, which a failure would compare line by line
 
 
 @asynchronous
@@ -385,6 +418,18 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
         while not fetcher.queues[1].ranges or not fetcher.queues[1].ranges[0].done:
             await fetcher.wait_for(1)
         del held
+
+
+@asynchronous
+async def test_a_starving_lane_gets_a_small_shard_whole_whatever_the_budget() -> None:
+    store = ScriptedStore(objects(700 * KIB))
+    async with fetching(store, total=8 * MIB, known=True, epochs=None) as (fetcher, _):
+        queue, held = fetcher.queues[0], []
+        while fetcher.pool.in_use <= fetcher.plan.for_ranges:
+            await fetcher.wait_for(0)
+            while queue.ranges and queue.ranges[0].done:
+                held.append(queue.drop_stored().memory)
+        assert {stop - start for _, start, stop, _ in store.asked} == {700 * KIB}
 
 
 @asynchronous

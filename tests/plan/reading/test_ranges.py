@@ -104,14 +104,26 @@ def test_what_is_left_of_a_shard_bounds_its_next_range(sizes: list[int], size: i
             assert min(size, rest) == request.stop - request.start
 
 
-@pytest.mark.parametrize(("size", "begins"), [(5, True), (0, False), (None, False)])
-def test_the_next_range_begins_a_shard_that_has_bytes(size: int | None, begins: bool) -> None:
+@pytest.mark.parametrize(("size", "whole"), [(5, 5), (0, inf), (None, inf)])
+def test_the_whole_of_a_shard_is_known_until_all_of_it_is_requested(
+    size: int | None, whole: float
+) -> None:
     order = ShardOrder(1, 1)
-    known = {} if size is None else {0: size}
-    ranges = LaneRanges(extents(order, 0, 1), known, order.reach(0))
-    assert ranges.begins is begins
+    sizes = {} if size is None else {0: size}
+    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0))
+    assert ranges.whole == whole
     ranges.next(3)
-    assert not ranges.begins
+    assert ranges.whole == whole
+    ranges.next(3)
+    assert ranges.whole == inf
+
+
+def test_a_probe_tells_first_how_much_there_is() -> None:
+    order = ShardOrder(1, 1)
+    ranges = LaneRanges(extents(order, 0, 1), {0: 9}, order.reach(0), probes=True)
+    assert ranges.whole == inf
+    ranges.go_on(4)
+    assert ranges.whole == 9
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
