@@ -174,7 +174,7 @@ SHAPES = (
 )
 
 
-def judge(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
+def judge(dataset: Dataset, _: Case, report: Mapping[str, Any]) -> dict[str, float]:
     """Check that the reader has read the whole shape, and return its report as figures.
 
     Raises:
@@ -219,7 +219,7 @@ def main(run: Run) -> Report:
         dataset = shape.dataset(run.data)
         with store(**shape.store, recipes=shape.recipe(dataset)) as served:
             cases = list(shape.cases(dataset, served))
-            run.measure(cases, lambda _, report, read=dataset: judge(report, read))
+            run.measure(cases, partial(judge, dataset))
     text = f"{title()}\n\n{tables_of(columns(run.results), run.results)}"
     return Report(text, {"settings": {"rounds": run.repeat}})
 
