@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.recall import Recall
 from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
@@ -145,9 +146,13 @@ class ComingSession:
 
     def __init__(self, start: Callable[[], PlainSession]) -> None:
         self._come: Future[PlainSession] = Future()
+        self._recall = Recall()
         # A daemon: a store that does not answer must not keep the interpreter from its end.
         thread = threading.Thread(
-            target=_start_into, args=(self._come, start), name="streamrec-prefetch", daemon=True
+            target=_start_into,
+            args=(self._come, self._recall, start),
+            name="streamrec-prefetch",
+            daemon=True,
         )
         forks.wait_for(self._come, thread)
         thread.start()
@@ -156,6 +161,11 @@ class ComingSession:
     def has_failed(self) -> bool:
         """True if the session has not come, and will not."""
         return self._come.done() and self._come.exception() is not None
+
+    @property
+    def is_pending(self) -> bool:
+        """True until the session has come, or has failed to."""
+        return not self._come.done()
 
     def come(self) -> PlainSession:
         """Wait for the session, and return it."""
@@ -192,11 +202,16 @@ class ComingSession:
     def close(self) -> None:
         """Close the session, or have it closed as soon as it has come: nobody waits for it."""
         self._come.add_done_callback(_close_come)
+        # It may wait for a feeder that is away.
+        self._recall.recall()
 
 
-def _start_into(come: Future[PlainSession], start: Callable[[], PlainSession]) -> None:
+def _start_into(
+    come: Future[PlainSession], recall: Recall, start: Callable[[], PlainSession]
+) -> None:
     try:
-        session = start()
+        with recall.covering():
+            session = start()
     except BaseException as error:  # noqa: BLE001 - whoever waits for the session raises it
         come.set_exception(error)
     else:

@@ -23,6 +23,7 @@ from streamrec.feeder.client.welcome import facts_of
 from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
+from streamrec.flow.recall import on_recall
 from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.terms.memory_needs import COUNTERS, Measures
 from streamrec.plan.reading.ranges import least_budget, sent_bytes
@@ -206,6 +207,7 @@ class _InThread(Generic[Inner]):
 
     def __init__(self, opening: Coroutine[Any, Any, Inner]) -> None:
         self._bridge = Bridge()
+        on_recall(self._bridge.end)
         try:
             session = self._bridge.call(opening)
         except BaseException:
@@ -286,6 +288,7 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
     """
     # The process imports its libraries while this one imports what talks to it.
     engine = Engine.start(order)
+    on_recall(engine.process.kill)
     from streamrec.feeder.client.client import BlockingFeed
 
     try:
@@ -339,6 +342,7 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
     fingerprint, position = route.pop("fingerprint", None), route.pop("position", None)
     order = {"address": address, "position": state_of(position), **route}
     engine = Engine.start(json.dumps({"route": order}).encode())
+    on_recall(engine.process.kill)
     try:
         feed = BlockingFeed.call(
             engine.socket,

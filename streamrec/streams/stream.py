@@ -257,7 +257,7 @@ class Stream(Stateful, Generic[Item]):
             ConfigError: A DataLoader of PyTorch asks.
         """
         workers.check_sampler()
-        if self._session is not None:
+        if self._session is not None and not self._can_tell_early(self._session):
             self._length = self._session.settings.get("length")
         elif self._length is None:
             self._length = length_of(self._description, self._rank().world_size)
@@ -276,7 +276,16 @@ class Stream(Stateful, Generic[Item]):
         Below 0: so many records are left out. ``None`` where the length does not follow from an
         index, and while the stream is not open.
         """
-        return None if self._session is None else self._session.settings.get("surplus")
+        if self._session is None or self._can_tell_early(self._session):
+            return None
+        surplus: int | None = self._session.settings.get("surplus")
+        return surplus
+
+    def _can_tell_early(self, session: PlainSession | AsyncSession) -> bool:
+        """Return whether the length follows from the settings, while a session is to come."""
+        settings = self._description
+        is_early = isinstance(session, ComingSession) and session.is_pending
+        return is_early and isinstance(settings, StreamSettings) and settings.index is None
 
     def __getitem__(self, number: object) -> NoReturn:
         """Refuse: a stream has no items by number.

@@ -46,8 +46,10 @@ class Held:
 
     def start(self, *arguments: Any) -> PlainSession:
         assert self.may_start.wait(20)
-        self.sessions.append(start(*arguments))
-        self.has_started.set()
+        try:
+            self.sessions.append(start(*arguments))
+        finally:
+            self.has_started.set()
         return self.sessions[-1]
 
 
@@ -124,7 +126,7 @@ async def test_a_loop_of_an_event_loop_begins_anew(source: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "drop"])
-def test_a_session_that_comes_too_late_is_closed(source: str, held: Held, how: str) -> None:
+def test_a_session_that_comes_too_late_is_not_left_open(source: str, held: Held, how: str) -> None:
     before = {*threading.enumerate()}
     stream = opened(source)
     stream.prefetch()
@@ -155,3 +157,32 @@ def test_a_forked_child_starts_its_own(
     batches = in_forked_child(read)
     held.may_start.set()
     assert batches == identities(list(stream))
+
+
+@pytest.mark.parametrize("engine", [None, "thread", "process"])
+def test_a_stream_that_is_closed_waits_no_longer_for_an_absent_feeder(engine: Any) -> None:
+    stream = of_feeder("tcp://127.0.0.1:1", engine)
+    stream.prefetch()
+    (thread,) = (one for one in threading.enumerate() if one.name == "streamrec-prefetch")
+    stream.close()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("settings", "length"),
+    [({"steps_per_epoch": 4}, 4), ({"steps_per_epoch": 4, "epochs": 3}, 12), ({}, None)],
+)
+def test_a_length_of_the_settings_waits_for_no_session(
+    source: str, held: Held, settings: Any, length: int | None
+) -> None:
+    stream = opened(source, **settings)
+    stream.prefetch()
+    assert stream.surplus is None
+    if length is None:
+        with pytest.raises(TypeError, match="the length is not known"):
+            len(stream)
+    else:
+        assert len(stream) == length
+    assert not held.sessions
+    stream.close()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
-from streamrec.errors import FeedError, Stalled, StreamrecError
+from streamrec.errors import FeederLost, FeedError, Stalled, StreamrecError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.access.tokens import read_token, read_token_async
@@ -30,6 +31,7 @@ from streamrec.feeder.client.session import state_of
 from streamrec.feeder.client.welcome import check_same
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
+from streamrec.flow.recall import on_recall
 from streamrec.pipeline.terms.memory_needs import COUNTERS
 
 if TYPE_CHECKING:
@@ -323,6 +325,8 @@ class BlockingHealingFeed(_HealingFeed):
 
     def __init__(self, address: str, **route: Unpack[Route]) -> None:
         super().__init__(address, route)
+        self._recalled = threading.Event()
+        on_recall(self._recalled.set)
         self._feed = self._connect()
 
     def receive(self) -> Batch:
@@ -353,7 +357,8 @@ class BlockingHealingFeed(_HealingFeed):
         while True:
             place = self._failover.next()
             if isinstance(place, Pause):
-                time.sleep(place.seconds)
+                if self._recalled.wait(place.seconds):
+                    raise FeederLost("nobody waits for the feeder any more")
                 self._failover.begin_round(look_up(self._addresses))
                 continue
             try:

@@ -229,10 +229,11 @@ def test_a_handshake_that_fails_is_tried_again_where_a_feeder_has_been(
     port = int(fleet.places[0].rpartition(":")[2])
     with Proxy(port) as proxy, closing(_at(opened, proxy)) as feed:
         assert steps(feed, 4) == [1, 2, 3, 4]
-        fleet.datasets[0].hang_at = 100
         ((name, value),) = fault.items()
         setattr(proxy, name, value)
         proxy.cut()
+        # Behind the cut: else the rest could come before it.
+        fleet.datasets[0].hang_at = 100
         assert rest(feed) == list(range(5, 13))
         assert not getattr(proxy, name)
         assert proxy.accepted == 3
