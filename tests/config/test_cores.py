@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.config import cores
+from streamrec.config import DatasetSettings, cores
 from streamrec.config.server import ServerSettings
 
 if TYPE_CHECKING:
@@ -50,3 +50,23 @@ def test_the_number_of_workers() -> None:
     assert cores.worker_count(ServerSettings()) == 1
     assert cores.worker_count(ServerSettings(workers=3)) == 3
     assert cores.worker_count(ServerSettings(workers="auto")) == 4
+
+
+@pytest.mark.parametrize(
+    ("cores_here", "ranks", "number"),
+    [(1, 1, 0), (2, 1, 0), (4, 1, 1), (8, 1, 3), (8, 2, 1), (96, 1, 4)],
+)
+def test_the_number_of_fetch_processes(
+    monkeypatch: pytest.MonkeyPatch, cores_here: int, ranks: int, number: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores_here)))
+    monkeypatch.setattr(cores, "local_ranks", lambda: ranks)
+    settings = DatasetSettings(source="x", fetch_processes="auto")
+    assert cores.fetch_process_count(settings) == number
+
+
+def test_a_number_of_fetch_processes_is_that_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cores.fetch_process_count(DatasetSettings(source="x")) == 0
+    assert cores.fetch_process_count(DatasetSettings(source="x", fetch_processes=7)) == 7
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    assert cores.fetch_process_count(DatasetSettings(source="x", fetch_processes="auto")) == 0

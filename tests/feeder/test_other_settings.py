@@ -78,6 +78,7 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "max_bytes": ({}, "8MiB"),
     "max_pixels": ({}, 10_000),
     "max_concurrency": ({}, 1),
+    "fetch_processes": ({}, 2),
     "prefetch": ({}, 1),
     "stall_timeout": ({}, 7.0),
     "cache": ({}, {"folder": "memory"}),

@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamrec as sr
+from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.stores.processes import fetch_processes
 from tests.by_day import is_day
+from tests.feeder.support import serving as serving_feeder
 from tests.pipeline.small_datasets import write, write_index
 from tests.stores.processes.in_loop import InLoop, run_in_loop
 from tests.support import asynchronous, examples
@@ -27,6 +29,7 @@ from tests.support import asynchronous, examples
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+    from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
 
 NUMBERS = (0, 1, 2, 3, 7)
@@ -204,3 +207,36 @@ def heard_of() -> Iterator[asyncio.Event]:
 def children() -> set[int]:
     paths = Path("/proc/self/task").glob("*/children")
     return {int(pid) for path in paths for pid in path.read_text().split()}
+
+
+@pytest.mark.parametrize("engine", ["thread", "process"])
+def test_for_loops_have_them_too(engine: Engine, tmp_path: Path) -> None:
+    objects = objects_of(tmp_path, LENGTHS)
+    with DevStore(anonymous=True) as devstore:
+        for name, data in objects.items():
+            devstore.put(f"bucket/{name}", data)
+        urls = [devstore.url(f"bucket/{name}") for name in objects if name.startswith("part-")]
+        seen = []
+        for number in (0, 1):
+            with sr.open(
+                urls, batch_size=3, epochs=2, engine=engine, fetch_processes=number
+            ) as stream:
+                seen.append([(batch.records.to_list(), stream.state_dict()) for batch in stream])
+        assert seen[0] == seen[1]
+    assert not children()
+
+
+def test_a_feeder_has_them_too(tmp_path: Path, started: list[InLoop]) -> None:
+    objects = objects_of(tmp_path, LARGE)
+    with DevStore(anonymous=True) as devstore:
+        for name, data in objects.items():
+            devstore.put(f"bucket/{name}", data)
+        urls = [devstore.url(f"bucket/{name}") for name in objects if name.startswith("part-")]
+        plain = {"source": urls, "batch_size": 4, "memory_budget": "64MiB"}
+        seen = []
+        for number in (0, 2):
+            settings = validate(DatasetSettings, {**plain, "fetch_processes": number})
+            with serving_feeder(settings) as address, sr.connect(f"{address}/data") as stream:
+                seen.append([(batch.records.to_list(), stream.state_dict()) for batch in stream])
+        assert seen[0] == seen[1]
+    assert any(one.served for one in started)

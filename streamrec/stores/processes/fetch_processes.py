@@ -166,8 +166,8 @@ class FetchProcess:
     """A fetch process as the stream sees it; made by :meth:`start`."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
-        self.is_ready = False
-        """True once it has imported its libraries."""
+        self.ready = asyncio.Event()
+        """Set once it has imported its libraries."""
         self.ended = asyncio.Event()
         """Set when it is gone."""
         self.packets = Packets(sock, self._take, self.ended.set)
@@ -180,7 +180,7 @@ class FetchProcess:
         forks.watch(self, FetchProcess.leave_to_parent)
 
     def __repr__(self) -> str:
-        state = "ready" if self.is_ready else "starting"
+        state = "ready" if self.ready.is_set() else "starting"
         return f"<FetchProcess {self.pid}, {state}, {len(self.ranges)} requests>"
 
     @classmethod
@@ -269,7 +269,7 @@ class FetchProcess:
     def _take(self, message: list[Any], content: memoryview, fd: int | None) -> None:  # noqa: ARG002
         kind, *facts = message
         if kind == "ready":
-            self.is_ready = True
+            self.ready.set()
             log.debug("the fetch process %d is ready", self.pid)
         elif kind == "received":
             for number, counted in facts:
@@ -337,7 +337,7 @@ class FetchProcesses:
         """Return the process with the fewest requests; ``None``: the stream reads this itself."""
         if len(url) > MOST_LENGTH:
             return None
-        ready = [one for one in self._processes if one.is_ready and not one.ended.is_set()]
+        ready = [one for one in self._processes if one.ready.is_set() and not one.ended.is_set()]
         return min(ready, key=lambda one: len(one.ranges), default=None)
 
     async def aclose(self) -> None:

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 
 async def until_ready(processes: FetchProcesses) -> None:
-    """Return when all processes are ready; one in this loop is so after a few turns."""
-    while not (processes.processes and all(one.is_ready for one in processes.processes)):  # noqa: ASYNC110 - a turn of the loop, no time
+    """Return when all processes are ready."""
+    while not processes.processes:  # noqa: ASYNC110 - turns of the loop, until they are made
         await asyncio.sleep(0)
+    for one in processes.processes:
+        await one.ready.wait()
 
 
 class ProcessBench(Bench):
