@@ -34,6 +34,7 @@ from streamrec.flow.stages import BOXES, RESOURCES, TABLE
 from streamrec.streams.opening import connect
 from streamrec.wire import messages
 from tests.by_day import is_day
+from tests.cli.support import verbs_of
 from tests.pages import DOCS, FENCE, Block, blocks, name_of
 
 if TYPE_CHECKING:
@@ -389,7 +390,7 @@ def test_the_changelog_s_names_exist() -> None:
 
 def commands_beneath(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield each command, and those beneath it, with the words by which it is called."""
-    for name, verb in group.commands.items():
+    for name, verb in verbs_of(group).items():
         yield f"{path}{name}", verb
         if isinstance(verb, click.Group):
             yield from commands_beneath(verb, f"{path}{name} ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,6 @@ from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top
 from streamrec.cli.verify import verify
-from streamrec.cli.write import write
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.masking import printable
 from streamrec.suggestions import close_names
@@ -77,7 +77,8 @@ def no_such_option(error: click.NoSuchOption) -> str:
 def _command(context: click.Context, option: str) -> str | None:
     """Return the command beneath the running one that has the name of an option."""
     name = option.lstrip("-")
-    others = context.command.commands if isinstance(context.command, click.Group) else ()
+    group = context.command
+    others = group.list_commands(context) if isinstance(group, click.Group) else ()
     return f"{context.command_path} {name}" if name in others else None
 
 
@@ -95,11 +96,22 @@ OTHER_VERBS = {"merge": "reshard", "split": "reshard"}
 """Verbs that people look for, which another one does."""
 
 
+LATE = {"write": "streamrec.cli.write"}
+"""Verbs that are imported when they are asked for, and their modules: the options of ``write`` are
+those of all kinds of sources, whose import would take a quarter of the start of each other verb."""
+
+
 class _Program(click.Group):
     """The verbs, which are found by their other names, too."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, OTHER_VERBS.get(cmd_name, cmd_name))
+        name = OTHER_VERBS.get(cmd_name, cmd_name)
+        if name in LATE and name not in self.commands:
+            self.add_command(getattr(import_module(LATE[name]), name))
+        return super().get_command(ctx, name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
+        return sorted({*self.commands, *LATE})
 
 
 @click.group(
@@ -128,7 +140,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (bench, cat, demo, index, info, merge_index, reshard, serve, top, verify, write):
+for verb in (bench, cat, demo, index, info, merge_index, reshard, serve, top, verify):
     program.add_command(verb)
 
 

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
+
 from streamrec.cli.program import run
 
 if TYPE_CHECKING:
@@ -90,3 +92,10 @@ def assert_one_sentence(outcome: Outcome, code: int, *words: str) -> None:
     assert len(line) > 40
     for word in words:
         assert word in line
+
+
+def verbs_of(group: click.Group) -> dict[str, click.Command]:
+    """Return the verbs of a group, those that are imported late too."""
+    context = click.Context(group)
+    commands = ((name, group.get_command(context, name)) for name in group.list_commands(context))
+    return {name: command for name, command in commands if command is not None}

@@ -15,7 +15,7 @@ import streamrec
 from streamrec.cli.options import VARIABLE, storage_option
 from streamrec.cli.program import program
 from streamrec.formats.shards.tfrecord import frame
-from tests.cli.support import DATA, SECONDS, assert_one_sentence, environment
+from tests.cli.support import DATA, SECONDS, assert_one_sentence, environment, verbs_of
 from tests.cli.support import streamrec as cli
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ def test_verbs_and_options(
 
 def test_every_verb_and_option(monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
     verbs = [found.value for found in complete(monkeypatch, shell, "streamrec ")]
-    assert sorted(verbs) == sorted(program.commands)
-    for verb, command in program.commands.items():
+    assert sorted(verbs) == sorted(verbs_of(program))
+    for verb, command in verbs_of(program).items():
         names = {found.value for found in complete(monkeypatch, shell, f"streamrec {verb} --")}
         options = [param for param in command.params if isinstance(param, click.Option)]
         assert names == {"--help"}.union(
