@@ -177,7 +177,8 @@ def _select(index: Index, objects: Sequence[ObjectInfo]) -> Index:
 
 
 def _entry(index: Index, name: str, info: ObjectInfo) -> ShardEntry:
-    entry = index.find(names_alone(name, info.url))
+    # The other name has a digest, which most need not wait for.
+    entry = index.get(name) or index.find(names_alone(name, info.url))
     if entry is None:
         raise StaleIndex(
             f"the index has no shard of this name ({name}); write the index again with "

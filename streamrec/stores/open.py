@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_option_files, check_variables
 from streamrec.config.places import escape, is_http, split_chain, unescape
-from streamrec.config.schemes import FSSPEC, line_of
+from streamrec.config.schemes import FSSPEC, line_of, prefix_of
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.silence import Silence, cause_of
@@ -182,13 +182,19 @@ class Stores:
     async def _matches(self, text: str) -> list[ObjectInfo]:
         """Return the objects that a pattern or plain name stands for, sorted, each once."""
         found: dict[str, ObjectInfo] = {}
+        schemes: set[str] = set()
         for name in expand(text):
-            scheme_of(name)
-            await _refuse_directory(name)
+            # A range may name a million, of one scheme: what is known of it is not asked again.
+            scheme = prefix_of(name)
+            if scheme not in schemes or not name.isascii():
+                scheme_of(name)
+                schemes.add(scheme)
+            if name.endswith("/") or "::" in name:
+                await _refuse_directory(name)
             if is_glob(name):
                 found |= {info.url: info for info in await self._match(name)}
-            else:
-                found.setdefault(unescape(name), ObjectInfo(unescape(name)))
+            elif (plain := unescape(name)) not in found:
+                found[plain] = ObjectInfo(plain)
         return [found[url] for url in sorted(found)]
 
     async def aclose(self) -> None:

@@ -62,11 +62,13 @@ def is_counted(text: str) -> bool:
 
 def with_one_name(url: str) -> str:
     """Return ``gs://`` in place of ``gcs://``, and ``file://`` without what ``as_uri`` encodes."""
+    _, separator, place = url.partition("://")
+    if not separator:
+        return url
     if is_file_url(url):
         return FILE + local_path(url)
-    _, separator, place = url.partition("://")
     written = line_of(url).written
-    return f"{written}://{place}" if separator and written else url
+    return f"{written}://{place}" if written else url
 
 
 def held_in(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -107,8 +109,9 @@ def names_apart(urls: Sequence[str]) -> list[str]:
 
     Where a query alone tells shards apart, a digest of its URL is a part of a shard's name.
     """
-    names = list(map(content_name, urls))
-    times = Counter(content_name(url) for url in {*urls})
+    contents = {url: content_name(url) for url in urls}
+    names = [contents[url] for url in urls]
+    times = Counter(contents.values())
     return [
         name if times[content] == 1 else _with_digest(name, url)
         for name, content, url in zip(relative_names(names), names, urls, strict=True)
@@ -243,6 +246,8 @@ def is_glob(url: str) -> bool:
 
     Escapes do not count.
     """
+    if _MAGIC.search(url) is None:  # most of a million
+        return False
     if is_http(url):
         return "*" in ESCAPE.sub("", url).partition("?")[0]
     return _MAGIC.search(ESCAPE.sub("", split_chain(url).link)) is not None

@@ -91,7 +91,10 @@ def plain_terms(
         return None
     given = (options.get("endpoint_url"), *map(variables.get, _ENDPOINTS))
     endpoint = next(filter(None, given), None)
-    region = region or client.get("region_name") or variables.get(REGION)
+    regions = (region, client.get("region_name"), variables.get(REGION))
+    region = next((name for name in regions if name is not None), None)
+    if region is not None and not region.strip():
+        return None
     if endpoint is None and (region is None or not _REGION.fullmatch(region)):
         return None
     if endpoint is not None and not _is_plain(endpoint):

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedIndex
-from streamrec.formats.shards.index import SUFFIX, ChunkFinder, Index, ShardEntry, index_url
+from streamrec.formats.shards.index import (
+    SUFFIX,
+    ChunkFinder,
+    Index,
+    ShardEntry,
+    _are_sound,
+    check_entry,
+    index_url,
+)
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.kernel import masked_crc32c
 from streamrec.values.record_rows import RecordBlock
@@ -272,3 +280,44 @@ def test_a_chunk_with_another_number_is_found(by: int) -> None:
 )
 def test_the_index_stands_beside_the_shards(urls: list[str], found: str) -> None:
     assert index_url(urls) == found + SUFFIX
+
+
+NUMBERS = st.integers(-1, 40) | st.sampled_from([0, 16, 32, 48, 1 << 62])
+
+
+@st.composite
+def odd_entries(draw: st.DrawFn) -> ShardEntry:
+    """Entries of which some can be, and some differ from such in a number."""
+    count = draw(st.integers(0, 3))
+    begins = [0, 16, 48][:count]
+    size, records = (64, count + draw(st.integers(0, 1))) if count else (0, 0)
+    facts = [size, records, *begins, *range(count)]
+    if draw(st.booleans()):
+        facts[draw(st.integers(0, len(facts) - 1))] = draw(NUMBERS)
+    columns = np.array(facts[2:], np.int64)
+    return ShardEntry(
+        "a", facts[0], facts[1], columns[:count], columns[count:], np.zeros(count, np.int64)
+    )
+
+
+def is_taken(entry: ShardEntry) -> bool:
+    try:
+        check_entry(entry)
+    except MalformedIndex:
+        return False
+    return True
+
+
+@given(st.lists(odd_entries(), max_size=3))
+def test_all_entries_at_once_are_judged_as_each_is(entries: list[ShardEntry]) -> None:
+    def joined(columns: list[Any]) -> Any:
+        return np.concatenate([np.empty(0, np.int64), *columns])
+
+    columns = (
+        np.array([e.size for e in entries], np.int64),
+        np.array([e.records for e in entries], np.int64),
+        np.array([len(e.begins) for e in entries], np.int64),
+        joined([e.begins for e in entries]),
+        joined([e.first_records for e in entries]),
+    )
+    assert _are_sound(*columns) == all(map(is_taken, entries))

@@ -88,6 +88,8 @@ def test_the_buckets(endpoint: str | None, fitting: set[str]) -> None:
         (ENDPOINT, {"AWS_SECURITY_TOKEN": "t"}),
         (ENDPOINT, {"FSSPEC_S3_ENDPOINT_URL": "http://other"}),
         (ENDPOINT, {"AWS_CONFIG_FILE": __file__}),
+        ({**ENDPOINT, "client_kwargs": {"region_name": " "}}, {}),
+        (ENDPOINT, {"AWS_DEFAULT_REGION": ""}),
         (KEYS, {}),
     ],
 )
