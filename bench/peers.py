@@ -1,4 +1,7 @@
-"""Other loaders of images, whose shards are made from the same records: tar, and MosaicML's MDS."""
+"""Other loaders of images, whose shards are made from the same records: tar, and MosaicML's MDS.
+
+Other clients of object stores, too, which read our shards.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from bench.datasets import IMAGE_BYTES, LABELS, Dataset
 from bench.harness import say
 from bench.machine import ROOT, versions_in
 
-PACKAGES = ("torch", "webdataset", "mosaicml-streaming")
+CLIENTS = ("obstore", "s3dlio", "s3torchconnector", "awscrt")
+"""Other clients of object stores, which download and decode nothing."""
+PACKAGES = ("torch", "webdataset", "mosaicml-streaming", *CLIENTS)
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,19 @@ class Peers:
     def has_mosaic(self) -> bool:
         return None not in (self.versions["torch"], self.versions["mosaicml-streaming"])
 
+    @property
+    def clients(self) -> list[str]:
+        """Return the clients of object stores that can be measured."""
+        has_curl = ["curl"] if shutil.which("curl") else []
+        return has_curl + [name for name in CLIENTS if self.versions[name] is not None]
+
     def missing(self) -> list[str]:
-        """Return a line for each loader that is missing, with a remedy."""
+        """Return a line for each loader and client that is missing, with a remedy."""
         parts = {"WebDataset": self.has_web_dataset, "MosaicML Streaming": self.has_mosaic}
-        advice = f"{self.python} lacks it or torch; pip install 'streamrec[bench]', or name "
-        advice += "another interpreter with --peers-python."
-        return [f"{name}: {advice}" for name, has in parts.items() if not has]
+        lacking = {name: "it or torch" for name, has in parts.items() if not has}
+        lacking |= {name: "it" for name in CLIENTS if self.versions[name] is None}
+        advice = "pip install 'streamrec[bench]', or name another interpreter with --peers-python."
+        return [f"{name}: {self.python} lacks {what}; {advice}" for name, what in lacking.items()]
 
     def make(self, template: Dataset) -> None:
         """Write the shards of the loaders that take part, unless they are there."""

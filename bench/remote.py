@@ -1,11 +1,12 @@
 """Compares streams from object stores with other ways to read them.
 
 Parts, each with ``--part``: *link*, *images* behind a store with 50 ms to the first byte and
-60 MB/s a connection, plain and TLS, beside a plain downloader, WebDataset, MosaicML Streaming and a
-loop over a file of s3fs, and the streams' first batches more often than all of it; *feeder*, a
-feeder beside a stream and downloads; *nginx*, the same without latency from a web server, plain and
-TLS; *profile*, where the client's time goes there; *busy*, beside trainers; *tail*, where some
-requests stall; *growth*, many shards; *memory*, all budgets, lanes and sizes of shards.
+60 MB/s a connection, plain and TLS, beside a plain downloader, other clients of object stores,
+WebDataset, MosaicML Streaming and a loop over a file of s3fs, and the streams' first batches more
+often than all of it; *feeder*, a feeder beside a stream and downloads; *nginx*, the same without
+latency from a web server, plain and TLS; *profile*, where the client's time goes there; *busy*,
+beside trainers; *tail*, where some requests stall; *growth*, many shards; *memory*, all budgets,
+lanes and sizes of shards.
 bench/README.md says how each number is made.
 """
 
@@ -137,7 +138,8 @@ def link(setup: Setup) -> None:
         ):
             place = Place(f"{STORE}, {transport}", served, trust, other)
             peers = cases.slow_peers(images.template, place, setup.peers)
-            setup.read([*cases.behind_store(images, place), *peers])
+            clients = cases.other_clients(images, place, setup.peers)
+            setup.read([*cases.behind_store(images, place), *clients, *peers])
             first = cases.first_batches(images, replace(place, group=f"{FIRST}, {transport}"))
             setup.run.measure(first, cases.judge_beginning, BEGINNINGS * setup.run.repeat)
 

@@ -27,9 +27,12 @@ FAR = (32, 64, 96, 128)
 NEAR = (16, 32, 64, 96)
 """Numbers of requests in flight for downloads without latency."""
 DOWNLOAD = "download, {} in flight"
+CLIENT_RANGES = 64
+"""Number of requests in flight for other clients of object stores."""
 FEW_BATCHES = 4
 """Number of batches that are taken where only the first one counts."""
 STREAM, DOWNLOADS = "readers.streams stream", "readers.downloads download"
+CLIENTS = "readers.object_clients"
 WEB_DATASET, MOSAIC = "readers.loaders web_dataset", "readers.loaders mosaic"
 IDLE = "beside an idle trainer"
 STEPS = "beside a trainer: 10 ms of Python after each batch"
@@ -246,6 +249,27 @@ def behind_store(images: Images, place: Place) -> list[Case]:
     ]
 
 
+def other_clients(images: Images, place: Place, peers: Peers) -> list[Case]:
+    """Return downloads by other clients of object stores, and by our own without a stream."""
+    environment = {**place.environment, **_of_s3(place.served)}
+    objects = [(BUCKET, key, size) for key, size in images.names(images.passes)]
+    arguments = {"objects": objects, "in_flight": CLIENT_RANGES, "passes": images.passes}
+    name = f"{{}}, {CLIENT_RANGES} in flight"
+    return [
+        place.case(name.format("streamrec's store"), f"{CLIENTS} streamrec", arguments),
+        *(
+            place.case(
+                name.format(one),
+                f"{CLIENTS} {one}",
+                arguments,
+                python=peers.python,
+                environment=environment,
+            )
+            for one in peers.clients
+        ),
+    ]
+
+
 def first_batches(images: Images, place: Place) -> list[Case]:
     """Return streams that end after a few batches: they take a second, and run many times."""
     return [
@@ -336,13 +360,7 @@ def slow_peers(template: Dataset, place: Place, peers: Peers) -> list[Case]:
     """Return cases of other loaders, over one pass of the images, and of a loop over s3fs."""
     assert place.peers is not None
     endpoint = place.peers.endpoint
-    environment = {
-        **place.environment,
-        "S3_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": STORE_KEYS["key"],
-        "AWS_SECRET_ACCESS_KEY": STORE_KEYS["secret"],
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    environment = {**place.environment, **_of_s3(place.peers)}
     common = {"passes": 1, "batch_size": BATCH_SIZE}
     rows: list[tuple[str, str, dict[str, Any]]] = []
     if peers.has_web_dataset:
@@ -370,6 +388,17 @@ def slow_peers(template: Dataset, place: Place, peers: Peers) -> list[Case]:
         place.case("s3fs file and loop", "readers.loaders s3fs", s3fs),
         *(place.case(*row, of=place.peers, **theirs) for row in rows),
     ]
+
+
+def _of_s3(served: Served) -> dict[str, str]:
+    """Return the variables by which other readers reach a store."""
+    region = dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), "us-east-1")
+    return region | {
+        "S3_ENDPOINT_URL": served.endpoint,
+        "AWS_ENDPOINT_URL": served.endpoint,
+        "AWS_ACCESS_KEY_ID": STORE_KEYS["key"],
+        "AWS_SECRET_ACCESS_KEY": STORE_KEYS["secret"],
+    }
 
 
 def _nbytes(paths: Sequence[Path]) -> int:

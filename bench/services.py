@@ -26,15 +26,18 @@ START = 10.0
 
 
 class Certificate(NamedTuple):
-    """A certificate of a server on this machine, and its key, in one PEM file."""
+    """A certificate of a server on this machine."""
 
     path: Path
+    """PEM file of the certificate and its key."""
+    alone: Path
+    """PEM file of the certificate: some clients refuse a key among the authorities."""
 
     @property
     def trust(self) -> dict[str, str]:
         """Return the variables by which OpenSSL, botocore and curl trust the certificate."""
         names = ("SSL_CERT_FILE", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
-        return dict.fromkeys(names, str(self.path))
+        return dict.fromkeys(names, str(self.alone))
 
 
 class Served(NamedTuple):
@@ -111,16 +114,19 @@ def store(
 def self_signed() -> Iterator[Certificate | None]:
     """Make a certificate for loopback, or ``None`` where there is no ``openssl``."""
     with tempfile.TemporaryDirectory() as directory:
-        made = Path(directory, "certificate-and-key.pem")
+        made, alone = (Path(directory, name) for name in ("with-key.pem", "certificate.pem"))
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
         command += ["-subj", "/CN=localhost"]
         command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
+        # Clients in Rust refuse a server that shows the certificate of an authority.
+        command += ["-addext", "basicConstraints=critical,CA:FALSE"]
         command += ["-out", str(made), "-keyout", str(made)]
         if shutil.which("openssl") is None:
             yield None
             return
         subprocess.run(command, capture_output=True, check=True)
-        yield Certificate(made)
+        subprocess.run(["openssl", "x509", "-in", made, "-out", alone], check=True)
+        yield Certificate(made, alone)
 
 
 @contextlib.contextmanager
