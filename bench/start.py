@@ -5,19 +5,23 @@
     python -m bench.start --output bench/results
 
 Each measurement is a fresh process that imports streamrec, opens four small shards and takes one
-batch: from files, and from stores that wait before each answer. The CPU time is that of all its
+batch: from files, and from stores that wait before each answer. Another opens 100,000 shards by
+their numbers, with an index. The CPU time is that of all its
 threads and of its engine process until the batch is there. Both times stand beside those of a
 process that imports NumPy and aiohttp, which are measured in turn with all others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,8 +30,14 @@ from bench.datasets import write_shards
 from bench.harness import Column, Report, Run, benchmark, say, table_of
 from bench.machine import title
 from bench.services import STORE_KEYS, store
+from streamrec.datasets.verify import check, index_of
+from streamrec.formats.shards.index import Index, index_url
 
 SHARDS, RECORDS, BATCH = 4, 64, 8
+MANY = 100_000
+"""Shards of a large dataset, of which an index tells what a listing would."""
+MOST_LINKS = 10_000
+"""Names of one file; file systems allow 32,000 or more."""
 LATENCIES = (0.0, 0.05)
 """Seconds before each answer of a store."""
 ENGINES = (None, "thread", "process")
@@ -102,11 +112,13 @@ def main(run: Run) -> Report:
 def cases_below(root: Path, kept: contextlib.ExitStack) -> Iterator[Program]:
     """Write the shards, start the stores, and yield the cases."""
     records = [{"x": [float(record)] * 64, "y": record} for record in range(RECORDS)]
-    source = write_shards(root / "bucket", SHARDS, records)
+    source = write_shards(root / "stored" / "bucket", SHARDS, records)
     yield Program(BASE, "", BASE_PROGRAM)
     yield from by_engine("files", source, {})
+    say(f"making {MANY:,} shards")
+    yield from by_engine(f"{MANY:,} files", write_many(root / "many"), {}, index=True)
     for latency in LATENCIES:
-        served = kept.enter_context(store(root, latency=latency, bandwidth=None))
+        served = kept.enter_context(store(root / "stored", latency=latency, bandwidth=None))
         place = f"{1000 * latency:.0f} ms"
         s3 = {"endpoint_url": served.endpoint, **STORE_KEYS}
         yield from by_engine(f"S3, {place}", "s3://bucket/*.tfrecord", s3)
@@ -114,10 +126,25 @@ def cases_below(root: Path, kept: contextlib.ExitStack) -> Iterator[Program]:
         yield from by_engine(f"GCS, {place}", "gs://bucket/*.tfrecord", gcs)
 
 
-def by_engine(place: str, source: str, options: Mapping[str, str]) -> Iterator[Program]:
+def write_many(directory: Path) -> str:
+    """Write many small shards with their index, and return the range of their names."""
+    records = [{"x": [float(record)] * 64, "y": record} for record in range(BATCH)]
+    write_shards(directory, MANY // MOST_LINKS, records)
+    (entry,) = index_of(asyncio.run(check([f"{directory}/00000.tfrecord"]))).entries
+    names = [f"many-{shard:06}.tfrecord" for shard in range(MANY)]
+    for shard, name in enumerate(names):
+        os.link(directory / f"{shard // MOST_LINKS:05}.tfrecord", directory / name)
+    index = Index(tuple(replace(entry, name=name) for name in names))
+    Path(index_url([f"{directory}/{name}" for name in names])).write_bytes(index.encode())
+    return f"{directory}/many-{{000000..{MANY - 1:06}}}.tfrecord"
+
+
+def by_engine(
+    place: str, source: str, options: Mapping[str, str], **more: object
+) -> Iterator[Program]:
     """Yield a case for each engine."""
     for engine in ENGINES:
-        settings = {"source": source, "engine": engine, "storage_options": dict(options)}
+        settings = {"source": source, "engine": engine, "storage_options": dict(options), **more}
         yield Program(place, engine or "default", f"settings = {settings!r}\n{PROGRAM}")
 
 
