@@ -40,7 +40,7 @@ class StreamrecReader(FormatReader):  # type: ignore[misc]
     Where the objects are, and by which keys they are read, say the variables of AWS.
     """
 
-    engine: ClassVar[Literal["process", "thread"]] = "process"
+    engine: ClassVar[Literal["process", "thread"] | None] = None
 
     def __init__(self, dataset_type: Any, thread_index: int, epoch: int) -> None:
         super().__init__(dataset_type, thread_index)

@@ -17,7 +17,7 @@ from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import A_BIT_MORE, RangeRead
 from streamrec.pipeline.terms.memory_needs import FETCHED
-from streamrec.plan.reading.ranges import ReadAhead, grown
+from streamrec.plan.reading.ranges import LARGEST_FIRST_SHARD, ReadAhead, grown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,8 +207,10 @@ class Fetcher:
         """
         room = self.plan.room(0, self._read_ahead.size)
         even = room.share + room.ahead / self.plan.lanes
+        small = min(even, A_BIT_MORE * self.plan.range_size, LARGEST_FIRST_SHARD)
         for queue in self.queues:
-            queue.small_shard = min(even, A_BIT_MORE * self.plan.range_size)
+            # A shard of unknown size may be such a one; if it has more, other ranges follow.
+            queue.small_shard = queue.planner.guess = small
 
     # -- what to read next -------------------------------------------------------------------------
 

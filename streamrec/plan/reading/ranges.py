@@ -20,6 +20,8 @@ MOST_FOR_FIRST_RANGES = 12 * MIB
 """Bytes of the first ranges of all lanes, beyond which their size is halved, but once at most: each
 may have to hold the next record. The first batch waits for them, and 48 of 512 KiB take 30 ms of
 CPU time more to receive than 48 of 256 KiB."""
+LARGEST_FIRST_SHARD = 4 * MIB
+"""Bytes of a lane's first shard that one request reads: several would read more in less time."""
 LARGEST_RANGE = 8 * MIB
 """A request of 8 MiB is so long that its latency no longer shows in its rate."""
 LARGEST_READ_AHEAD = 768 * MIB
@@ -35,6 +37,9 @@ it time: to touch new memory, and for bytes that a stopped job never uses."""
 LARGEST_RESERVE = 128 * MIB
 PROBE = 4 * KIB
 """Bytes of a probe: the beginning of a shard, which tells whether it is compressed."""
+A_BIT_LARGER = 9 / 8
+"""What a shard of unknown size may have more than the one before it: the shards of a dataset are
+alike, and not equal."""
 MOST_AT_ONCE = 96
 """Ranges of full size that the read-ahead holds, for up to 48 lanes. With fewer and larger ones,
 more of it would be bytes that lanes are using up; more and smaller ones cost more CPU time a
@@ -293,7 +298,8 @@ class LaneRanges:
         self._extent: Extent | None = next(extents, None)
         self._next = self._begin(offset)
         self._asked = False
-        self._guess: float = inf
+        self.guess: float = inf
+        """Bytes of a shard whose size is not known."""
 
     @property
     def ended(self) -> bool:
@@ -302,19 +308,28 @@ class LaneRanges:
 
     @property
     def whole(self) -> float:
-        """Bytes of the present extent; infinite while that is not known or a probe is to tell."""
+        """Bytes of the extent that the next range is of; a guess if its size is unknown.
+
+        Infinite if nothing is left, or a probe is to tell first.
+        """
         if self._extent is None or self.probes:
             return inf
         end = self._end(self._extent)
-        return inf if end is None or end <= self._next else end - self._extent.begin
+        if end is None or end <= self._next:
+            return self._alike(self._extent)
+        return end - self._extent.begin
 
     @property
     def rest(self) -> float:
         """Bytes of the shard that are still to be requested; a guess if its size is unknown."""
         # The guess is a bit more than the shard before had, since a request takes memory for all of
         # its bytes. If the shard has more, another range follows.
-        end = None if self._extent is None else self._end(self._extent)
-        return self._guess if end is None or end <= self._next else end - self._next
+        if self._extent is None:
+            return self.guess
+        end = self._end(self._extent)
+        if end is None or end <= self._next:
+            return max(PROBE, self._alike(self._extent) * A_BIT_LARGER)
+        return end - self._next
 
     def next(self, size: int) -> RangeRequest | None:
         """Return the next range, of at most ``size`` bytes.
@@ -351,10 +366,12 @@ class LaneRanges:
     def _end(self, extent: Extent) -> int | None:
         return extent.end if extent.end is not None else self._sizes.get(extent.shard)
 
+    def _alike(self, extent: Extent) -> float:
+        """Return the bytes of a shard, or of the one before it, if it has any that are known."""
+        return self._sizes.get(extent.shard) or self.guess
+
     def _advance(self, extent: Extent) -> None:
-        if (size := self._sizes.get(extent.shard)) is not None:
-            # An eighth more: the shards of a dataset are alike, and not equal.
-            self._guess = max(PROBE, size * 9 // 8)
+        self.guess = self._alike(extent)
         # By their shards, since an epoch later the same empty ones come again.
         if self._end(extent) == extent.begin:
             self._empty.add(extent.shard)

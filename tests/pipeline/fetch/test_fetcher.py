@@ -233,6 +233,15 @@ async def test_a_shard_that_is_a_bit_larger_than_a_range_is_one_request(
     assert [asked[f"o{shard}"] for shard in range(8)] == [first] * 4 + [requests] * 4
 
 
+@asynchronous
+async def test_shards_of_unknown_size_are_one_request_each_if_they_are_small_and_alike() -> None:
+    store = ScriptedStore(objects(*(1400 * KIB + 1000 * shard for shard in range(8))))
+    async with fetching(store, lanes=4, total=256 * MIB) as (fetcher, _):
+        parts = await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+    assert joined(list(chain.from_iterable(parts))) == dict(enumerate(store.objects.values()))
+    assert Counter(url for url, *_ in store.asked) == dict.fromkeys(store.objects, 1)
+
+
 @given(
     st.lists(st.integers(1, 200 * KIB), min_size=1, max_size=40),
     st.integers(1, 5),

@@ -118,6 +118,20 @@ def test_the_whole_of_a_shard_is_known_until_all_of_it_is_requested(
     assert ranges.whole == inf
 
 
+def test_an_empty_shard_tells_nothing_of_the_next_one() -> None:
+    order = ShardOrder(3, 1)
+    sizes = {0: 80_000}
+    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0))
+    ranges.next(80_000)
+    assert (ranges.whole, ranges.rest) == (80_000, 90_000)
+    ranges.next(90_000)
+    sizes[1] = 0
+    assert (ranges.whole, ranges.rest) == (80_000, 90_000)
+    assert ranges.next(90_000) is not None
+    sizes[2] = 8_000
+    assert (ranges.whole, ranges.rest) == (8_000, 9_000)
+
+
 def test_a_probe_tells_first_how_much_there_is() -> None:
     order = ShardOrder(1, 1)
     ranges = LaneRanges(extents(order, 0, 1), {0: 9}, order.reach(0), probes=True)
