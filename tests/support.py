@@ -9,14 +9,14 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import settings
 
 from streamrec.config.launchers import LAUNCHERS
+from streamrec.surroundings import has_gil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-
-    import pytest
 
 FEWEST_EXAMPLES = 5
 """Least number of examples that a property keeps in the daily profile."""
@@ -39,6 +39,12 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         asyncio.run(test(*args, **kwargs), debug=False)
 
     return run
+
+
+with_gil = pytest.mark.skipif(
+    not has_gil(), reason="without a GIL no thread waits until another lets go of the interpreter"
+)
+"""Marks tests of who holds the interpreter's lock, and when."""
 
 
 @contextmanager

@@ -11,10 +11,9 @@ import pytest
 
 from streamrec.kernel import reference
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
-from streamrec.surroundings import has_gil
 from streamrec.values.record_rows import RecordRows
 from tests.kernel.test_parse import example
-from tests.support import another_ran_within, no_switching
+from tests.support import another_ran_within, no_switching, with_gil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -221,7 +220,7 @@ class TestParser:
                 assert d.tobytes() == b"rgb" * 500
 
 
-@pytest.mark.skipif(not has_gil(), reason="no thread waits for another's lock here")
+@with_gil
 class TestOtherThreads:
     """They go on while the kernel works, though the interpreter itself would let none of them."""
 

@@ -99,6 +99,7 @@ def test_an_engine_process_that_cannot_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "PROCESS", "streamrec.no_such_module")
+    monkeypatch.setattr(start, "has_gil", lambda: True)
     # With a shuffle no thread begins to read before the process does.
     stream = sr.open(write(tmp_path, ((9,),)), batch_size=3, shuffle=True, engine=kind)
     move(stream)
@@ -127,6 +128,7 @@ def test_the_reader_of_shards(
 def test_with_windows_too_a_thread_reads_where_there_is_no_gil(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(start, "has_gil", lambda: True)
     settings = StreamSettings(source="a.tfrecord", batch_size=2, shuffle=True)
     assert start._reader_of(settings, settings.dataset()) is open_engine
     monkeypatch.setattr(start, "has_gil", lambda: False)

@@ -20,7 +20,7 @@ from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
 from streamrec.values.record_rows import RecordRows
 from tests.pipeline.received_ranges import reader_of
-from tests.support import another_ran_within, no_switching
+from tests.support import another_ran_within, no_switching, with_gil
 
 pytestmark = pytest.mark.both_kernels
 
@@ -218,6 +218,7 @@ def test_parts_of_chunks_know_their_bytes_however_they_came_about(
     assert keys(both.cut(1, None)) == keys(both)[1:]
 
 
+@with_gil
 def test_batches_of_few_records_are_cut_without_letting_go_of_the_interpreter() -> None:
     """Threads that decode take it, and the event loop would wait for them at each step."""
 
