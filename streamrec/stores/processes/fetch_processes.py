@@ -41,7 +41,7 @@ STEADY = 60.0
 """Seconds after which a process that ends is replaced as soon as the first was."""
 GOODBYE = 5.0
 """Seconds in which a process must have ended a request that is given up, before it is killed."""
-MOST_LENGTH = 16 << 10
+MOST_LENGTH = 8 << 10
 """Characters of the longest URL that goes to a process; longer ones the stream reads itself."""
 
 log = logging.getLogger("streamrec.stores")
@@ -81,7 +81,8 @@ class RemoteBody:
         self._failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Any] | None = None
-        self._closed = self._loop.create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """Done when the process has done with the request."""
 
     async def open(self, start: int, stop: int, etag: str | None) -> None:
         """Have the range requested, and wait for the head of the response."""
@@ -98,7 +99,8 @@ class RemoteBody:
         except BaseException:
             # Cancelled as well: until it has done with the request, the process may write.
             self.close()
-            await finish(self._until_closed())
+            self._process.expect_end(self.ended)
+            await finish(until_done(self.ended))
             raise
         finally:
             self._on_received, self._view = None, memoryview(b"")
@@ -138,8 +140,8 @@ class RemoteBody:
 
     def closed(self) -> None:
         """Note that the process has done with the request."""
-        if not self._closed.done():
-            self._closed.set_result(None)
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -153,13 +155,6 @@ class RemoteBody:
     def _finish(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
-
-    async def _until_closed(self) -> None:
-        await asyncio.wait([self._closed], timeout=GOODBYE)
-        if not self._closed.done():
-            log.warning("the fetch process %d hangs, and is replaced", self._process.pid)
-            self._process.kill()
-            await until_done(self._closed)
 
 
 class FetchProcess:
@@ -210,9 +205,15 @@ class FetchProcess:
         try:
             await body.open(start, stop, etag)
             yield body
-        finally:
+        except BaseException:
             body.close()
-            del self.ranges[number]
+            # It counts as open until then, so that one that hangs does not get all requests.
+            body.ended.add_done_callback(lambda _: self.ranges.pop(number))
+            if not body.ended.done():
+                self.expect_end(body.ended)
+            raise
+        body.close()
+        del self.ranges[number]
 
     def share(self, memory: SharedRanges) -> None:
         """Have the process map memory."""
@@ -232,10 +233,6 @@ class FetchProcess:
             if (place := memory.place_of(view)) is not None:
                 return number, place
         return None, None
-
-    def kill(self) -> None:
-        """Kill the process; :attr:`ended` is set when that is done."""
-        self._process.kill()
 
     async def aclose(self) -> None:
         """End the process, and fail the requests that are open when it writes nothing more."""
@@ -261,6 +258,16 @@ class FetchProcess:
         self.packets.leave()
         # Popen's own destructor would else warn of a process that nobody has waited for.
         self._process.returncode = 0
+
+    def expect_end(self, request: asyncio.Future[None]) -> None:
+        """Kill the process if it does not end a request soon, which is given up."""
+
+        def kill() -> None:
+            log.warning("the fetch process %d hangs, and is replaced", self.pid)
+            self._process.kill()
+
+        timer = asyncio.get_running_loop().call_later(GOODBYE, kill)
+        request.add_done_callback(lambda _: timer.cancel())
 
     def _loss(self, url: str) -> StoreError:
         advice = "its ranges are asked for again"

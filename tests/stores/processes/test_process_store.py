@@ -39,6 +39,12 @@ async def until_ready(processes: FetchProcesses) -> None:
         await one.ready.wait()
 
 
+async def until_idle(processes: FetchProcesses) -> None:
+    """Return when no request is open, which takes some turns of the loop after a failure."""
+    while any(one.ranges for one in processes.processes):  # noqa: ASYNC110 - turns of the loop
+        await asyncio.sleep(0)
+
+
 class ProcessBench(Bench):
     """A store under test whose ranges are read apart."""
 
@@ -68,7 +74,7 @@ async def process_bench(number: int = 2) -> AsyncIterator[ProcessBench]:
         try:
             await until_ready(processes)
             yield bench
-            assert not any(one.ranges for one in processes.processes)
+            await until_idle(processes)
         finally:
             memory.close()
             await bench.store.aclose()
@@ -168,6 +174,24 @@ class TestProcessStore(StoreConformance, FaultConformance):
                     filling.cancel()
                     with pytest.raises(asyncio.CancelledError):
                         await filling
+            assert started[0].returncode == -9
+
+    @asynchronous
+    async def test_a_process_that_never_answers_is_killed(
+        self, started: list[InLoop], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("streamrec.stores.processes.fetch_processes.GOODBYE", 0.01)
+        async with process_bench(1) as bench:
+            [process] = bench.processes.processes
+            started[0].server.packets._take = lambda *_: None
+            asking = asyncio.create_task(read(bench.store, bench.url("x"), 0, 10))
+            while not process.ranges:  # noqa: ASYNC110 - turns of the loop, until it has asked
+                await asyncio.sleep(0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            assert process.ranges, "it still counts"
+            await process.ended.wait()
             assert started[0].returncode == -9
 
     @asynchronous
