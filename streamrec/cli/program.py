@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -96,9 +95,9 @@ OTHER_VERBS = {"merge": "reshard", "split": "reshard"}
 """Verbs that people look for, which another one does."""
 
 
-LATE = {"write": "streamrec.cli.write"}
-"""Verbs that are imported when they are asked for, and their modules: the options of ``write`` are
-those of all kinds of sources, whose import would take a quarter of the start of each other verb."""
+WRITE = "write"
+"""The verb that is imported when it is asked for: its options are those of all kinds of sources,
+whose import would take a quarter of the start of each other verb."""
 
 
 class _Program(click.Group):
@@ -106,12 +105,14 @@ class _Program(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = OTHER_VERBS.get(cmd_name, cmd_name)
-        if name in LATE and name not in self.commands:
-            self.add_command(getattr(import_module(LATE[name]), name))
+        if name == WRITE and name not in self.commands:
+            from streamrec.cli.write import write
+
+            self.add_command(write)
         return super().get_command(ctx, name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
-        return sorted({*self.commands, *LATE})
+        return sorted({*self.commands, WRITE})
 
 
 @click.group(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import re
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from streamrec.errors import ConfigError
 from streamrec.plan.state.fingerprint import digest, relative_names
 from streamrec.stores.base.protocol import bare_url
 from streamrec.suggestions import close_names
+from streamrec.surroundings import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,6 +170,13 @@ def _provider(scheme: str) -> str:
     package = known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0]
     is_ours = package == "fsspec" or is_own(f"{scheme}://")
     return "" if is_ours else f", which {package} reads"
+
+
+def fsspec_is_configured() -> bool:
+    """Return whether fsspec has options of its own for filesystems."""
+    module, at_home = sys.modules.get("fsspec.config"), home()
+    is_set = module is not None and bool(module.conf)
+    return is_set or (at_home is not None and (at_home / ".config" / "fsspec").exists())
 
 
 def expand(source: str | Sequence[str]) -> list[str]:

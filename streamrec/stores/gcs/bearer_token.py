@@ -6,10 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import requests
 from google.auth.credentials import TokenState
 from google.auth.exceptions import GoogleAuthError, TransportError
-from google.auth.transport.requests import Request
 
 from streamrec.errors import AccessDenied, StoreUnavailable
 from streamrec.stores.base.protocol import in_thread
@@ -85,5 +83,8 @@ class BearerToken:
 
 def _refresh(credentials: Any) -> None:
     """Renew the credentials. Blocks on Google's servers, or on the machine's metadata server."""
+    import requests  # many credentials are never renewed
+    from google.auth.transport.requests import Request
+
     with requests.Session() as session:
         credentials.refresh(partial(Request(session), timeout=TOKEN_SECONDS))

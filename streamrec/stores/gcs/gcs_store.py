@@ -246,20 +246,25 @@ class GCSStore:
             return self._client
 
     async def _make_client(self) -> RangeClient:
-        from streamrec.stores.gcs.google_credentials import filesystem
+        from streamrec.stores.gcs.google_credentials import filesystem, plain_login
 
+        if (login := await in_thread(plain_login, self._options)) is not None:
+            return self._client_of(login.credentials, login.endpoint, {})
         found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
         if set(found.session_kwargs) - {"trust_env"}:
             raise ConfigError(
                 "storage_options: 'session_kwargs' applies to gcsfs's own session, which does not "
                 "read shards; set proxies and certificates by 'proxy' and 'verify'"
             )
-        # Imports google-auth, which gcsfs has imported in the thread.
+        endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
+        return self._client_of(found.credentials.credentials, endpoint, _payer(found))
+
+    def _client_of(self, credentials: Any, endpoint: str, payer: dict[str, str]) -> RangeClient:
+        # Imports google-auth, which was imported in the thread.
         from streamrec.stores.gcs.bearer_token import BearerToken
 
-        self._bearer = BearerToken(found.credentials.credentials)
-        self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
-        self._payer = _payer(found)
+        self._bearer = BearerToken(credentials)
+        self._endpoint, self._payer = endpoint, payer
         # No redirects: another host must not see the token.
         return RangeClient(
             follow=False, transport=self._transport, before_request=self._before_request

@@ -12,12 +12,14 @@ import re
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config.named_files import check_file
 from streamrec.errors import AccessDenied, ConfigError, StreamrecError
 from streamrec.stores.base.protocol import quote_option
+from streamrec.stores.base.source_text import fsspec_is_configured
 from streamrec.suggestions import did_you_mean
+from streamrec.surroundings import home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +45,73 @@ _NAMES = {
 """gcsfs's names for options of Google's libraries, obstore and s3fs."""
 _METHODS = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
 """Values of ``token`` that name a login method; any other text is a token or a file's path."""
+
+
+_PLAIN = frozenset({"endpoint_url", "token"})
+"""Options of which this module knows what gcsfs makes of them."""
+_PREFIXES = ("FSSPEC_", "GCSFS_", "GOOGLE_API_", "GOOGLE_CLOUD_UNIVERSE", "STORAGE_EMULATOR_HOST")
+"""The beginnings of variables that change what gcsfs makes of them."""
+_SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
+_HOST = "https://storage.googleapis.com"
+_TOKENS = ".gcs_tokens"
+"""The file at home in which gcsfs keeps tokens."""
+
+
+class Login(NamedTuple):
+    """The end of a connection, and who reads."""
+
+    credentials: Any
+    """google-auth's; ``None``: nobody."""
+    endpoint: str
+
+    def __repr__(self) -> str:
+        return f"<Login at {self.endpoint}>"
+
+
+def plain_login(storage_options: Mapping[str, Any]) -> Login | None:
+    """Log in without gcsfs, whose import takes 0.3 s of CPU time; ``None``: it has to.
+
+    What is wrong is left to gcsfs as well. Blocks on files and on Google's servers.
+
+    Args:
+        storage_options: gcsfs's options.
+    """
+    token, endpoint = (storage_options.get(name) for name in ("token", "endpoint_url"))
+    is_set = any(name.startswith(_PREFIXES) for name in os.environ)
+    if not storage_options.keys() <= _PLAIN or is_set or fsspec_is_configured():
+        return None
+    if not isinstance(endpoint, str | None):
+        return None
+    _check_endpoint(endpoint)
+    place = (endpoint or _HOST).rstrip("/")
+    if token == "anon":  # noqa: S105 - a method
+        return Login(None, place)
+    if token is not None:
+        found = _credentials(token) if isinstance(token, str) else None
+        return None if found is None or isinstance(found, str) else Login(found, place)
+    at_home = home()
+    is_more = bool(os.environ.get(CREDENTIALS)) or (at_home and (at_home / _TOKENS).exists())
+    with suppress(Exception):  # gcsfs meets it again, and it is told there
+        found = _default_credentials()
+        # As in _log_in: without any credentials, and other places to look, nobody reads.
+        return None if found is None and is_more else Login(found, place)
+    return None
+
+
+def _default_credentials() -> Any:
+    """Return google-auth's default credentials, as gcsfs asks for them; ``None``: there are none.
+
+    Raises:
+        GoogleAuthError: They cannot be used.
+    """
+    import google.auth
+    import requests
+    from google.auth.exceptions import DefaultCredentialsError
+    from google.auth.transport.requests import Request
+
+    with requests.Session() as session, suppress(DefaultCredentialsError):
+        return google.auth.default(scopes=[_SCOPE], request=Request(session))[0]
+    return None
 
 
 def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False) -> GCSFileSystem:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from streamrec.stores.base.source_text import fsspec_is_configured
 from streamrec.stores.http.transport import OPTIONS
 from streamrec.stores.s3.s3_options import REGION, mapping_of
 from streamrec.surroundings import home
@@ -80,7 +80,7 @@ def plain_terms(
     client = mapping_of(options, "client_kwargs")
     if not (options.keys() <= _KNOWN and client.keys() <= {"region_name"}):
         return None
-    if _has_files(variables) or _has_other_variables(variables) or _fsspec_is_configured():
+    if _has_files(variables) or _has_other_variables(variables) or fsspec_is_configured():
         return None
     key, secret, token = (options.get(name) for name in ("key", "secret", "token"))
     named = variables.get("AWS_ACCESS_KEY_ID") and variables.get("AWS_SECRET_ACCESS_KEY")
@@ -130,13 +130,6 @@ def _has_other_variables(variables: Mapping[str, str]) -> bool:
         name.startswith("FSSPEC_") or (name.startswith("AWS_") and name not in _VARIABLES)
         for name in variables
     )
-
-
-def _fsspec_is_configured() -> bool:
-    """Return whether fsspec has options of its own for filesystems."""
-    module, at_home = sys.modules.get("fsspec.config"), home()
-    is_set = module is not None and bool(module.conf)
-    return is_set or (at_home is not None and (at_home / ".config" / "fsspec").exists())
 
 
 class PlainSigner:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -13,7 +15,7 @@ from google.oauth2.credentials import Credentials
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
 from streamrec.stores.base.foreign_errors import translate_errors
-from streamrec.stores.gcs.google_credentials import filesystem
+from streamrec.stores.gcs.google_credentials import filesystem, plain_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,3 +149,80 @@ def test_an_upload_in_parts_that_fails_leaves_nothing(store: DevStore, tmp_path:
     with pytest.raises(AccessDenied):
         put_file(store, file, "bucket/x")
     assert dict(store.objects) == {}
+
+
+class TestPlainLogin:
+    """The login without gcsfs is the one that gcsfs makes, or none."""
+
+    @pytest.fixture(autouse=True)
+    def at_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        return tmp_path
+
+    @pytest.mark.parametrize("endpoint", [None, "http://host:1", "http://host:1/"])
+    @pytest.mark.parametrize("token", ["anon", "ya29.token"])
+    def test_it_is_gcsfs_s(self, token: str, endpoint: str | None) -> None:
+        options = {"token": token, "endpoint_url": endpoint}
+        login, theirs = plain_login(options), filesystem(options, asynchronous=True)
+        assert login is not None
+        assert login.endpoint == theirs.base.removesuffix("/storage/v1/").rstrip("/")
+        # The same object: a token's credentials are kept.
+        assert login.credentials is theirs.credentials.credentials
+        assert "ya29" not in repr(login)
+
+    def test_default_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found, asked = Credentials("token"), Mock()
+        asked.return_value = found, "project"
+        monkeypatch.setattr("google.auth.default", asked)
+        login, theirs = plain_login({}), filesystem({}, asynchronous=True)
+        assert login is not None
+        assert login.credentials is found is theirs.credentials.credentials
+        assert [call.kwargs["scopes"] for call in asked.mock_calls] == [
+            ["https://www.googleapis.com/auth/devstorage.full_control"]
+        ] * 2
+
+    def test_without_any_credentials_nobody_reads(self, machine: Mock) -> None:
+        login = plain_login({})
+        assert login is not None
+        assert login.credentials is None
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"token": "anon", "project": "p"},
+            {"token": "anon", "requester_pays": True},
+            {"token": {"client_id": "x"}},
+            {"token": "cloud"},
+            {"token": "cache"},
+            {"token": "anon", "session_kwargs": {}},
+        ],
+    )
+    def test_other_options_are_left_to_gcsfs(self, options: dict[str, Any]) -> None:
+        assert plain_login(options) is None
+
+    @pytest.mark.parametrize(
+        "name", ["STORAGE_EMULATOR_HOST", "FSSPEC_GCS_PROJECT", "GOOGLE_API_USE_MTLS_ENDPOINT"]
+    )
+    def test_variables_of_gcsfs_are_left_to_it(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(name, "x")
+        assert plain_login({"token": "anon"}) is None
+
+    def test_tokens_that_gcsfs_keeps_are_left_to_it(self, machine: Mock, at_home: Path) -> None:
+        (at_home / ".gcs_tokens").touch()
+        assert plain_login({}) is None
+
+    def test_neither_gcsfs_nor_requests_is_imported(self) -> None:
+        code = """if True:
+            import sys
+            from streamrec.stores.gcs.gcs_store import GCSStore
+            from streamrec.stores.gcs.google_credentials import plain_login
+            from streamrec.stores.gcs.bearer_token import BearerToken
+            BearerToken(plain_login({"token": "anon"}).credentials)
+            print(sorted({"gcsfs", "fsspec", "grpc", "requests"} & sys.modules.keys()))
+        """
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "[]"
