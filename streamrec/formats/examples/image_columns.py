@@ -16,6 +16,7 @@ from streamrec.formats.images.picture import (
     at_least,
     fill_resized,
     library,
+    turbo,
     work_of,
 )
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
@@ -44,8 +45,8 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Mak
         ConfigError: A library is not installed, or another spec contradicts this one.
     """
     # Asked when the column is planned: what is missing shows before the first batch.
-    for library_name in ("PIL.Image", "simplejpeg"):
-        library(library_name)
+    library()
+    turbo()
     index = needs.add(ColumnPlan(name, kind, DataType.BYTES), PICTURE)
 
     def make(columns: Sequence[Any]) -> Column:

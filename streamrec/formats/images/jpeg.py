@@ -29,6 +29,7 @@ from streamrec.formats.images.picture import (
     open_picture,
     optional,
     refusing,
+    turbo,
 )
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _header(contents: memoryview, wanted: OutputForm) -> tuple[tuple[int, int], 
 
     The work is what :class:`Picture` says of it.
     """
-    header = partial(library("simplejpeg").decode_jpeg_header, contents, strict=False)
+    header = partial(turbo().decode_jpeg_header, contents, strict=False)
     try:
         height, width, stored_as, _ = header()
     except _NOT_NAMED:
@@ -334,7 +335,7 @@ def _decode_by_turbo(
     Raises:
         ValueError: The picture has no end.
     """
-    decode = library("simplejpeg").decode_jpeg
+    decode = turbo().decode_jpeg
     try:
         decode(contents, space, is_fast(wanted.dct_method), False, *wanted.least, 2, out)
     except _NOT_NAMED as damage:

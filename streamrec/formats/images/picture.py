@@ -22,6 +22,7 @@ from streamrec.errors import (
     PictureTooLarge,
     WrongFeatureType,
 )
+from streamrec.surroundings import has_gil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -198,8 +199,19 @@ def library(name: str = "PIL.Image") -> Any:
     except ImportError:
         raise ConfigError(
             f"pictures are decoded by {name.partition('.')[0]}, which is not installed; "
-            f"{install('image')}"
+            f"{install('image' if has_gil() else 'image-nogil')}"
         ) from None
+
+
+def turbo() -> Any:
+    """Return the binding of libjpeg-turbo.
+
+    Without a GIL it is a fork of simplejpeg that needs none; simplejpeg would bring it back.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    return (None if has_gil() else optional("leanjpeg_simple")) or library("simplejpeg")
 
 
 # Kept: an import that fails searches the whole path each time.

@@ -94,7 +94,8 @@ def programs() -> list[str]:
     """Return the versions of what decodes records and pictures: another release may make others."""
     from streamrec import __version__  # it imports this module
 
-    return [__version__, *map(_version, ("pillow", "simplejpeg"))]
+    turbo = _version("simplejpeg") or _version("leanjpeg-simple")
+    return [__version__, _version("pillow"), turbo]
 
 
 def _version(package: str) -> str:

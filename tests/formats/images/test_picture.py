@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import struct
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from streamrec.formats.images.picture import (
     optional,
     refusing,
     take_window,
+    turbo,
 )
 from tests.formats.pictures.encoded import noise, saved, smooth
 
@@ -88,6 +90,20 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str)
         ConfigError, match=r"which is not installed; run pip install -e '\.\[image\]'"
     ):
         library(name)
+
+
+@pytest.mark.parametrize(
+    ("gil", "fork", "name"),
+    [(True, True, "simplejpeg"), (False, True, "leanjpeg_simple"), (False, False, "simplejpeg")],
+)
+def test_the_binding_of_libjpeg_turbo(
+    gil: bool, fork: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = {each: ModuleType(each) for each in ("simplejpeg", "leanjpeg_simple")}
+    monkeypatch.setitem(sys.modules, "simplejpeg", modules["simplejpeg"])
+    monkeypatch.setattr(picture, "optional", modules.get if fork else lambda _: None)
+    monkeypatch.setattr(picture, "has_gil", lambda: gil)
+    assert turbo() is modules[name]
 
 
 def test_what_is_optional() -> None:
