@@ -134,6 +134,28 @@ if __name__ == "__main__":
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("needed", "unneeded"),
+    [
+        (
+            "streamrec.feeder.engine.engine_process",
+            "aiohttp botocore fsspec pydantic rich tomllib streamrec.config.daemon",
+        ),
+        (
+            "streamrec.stores.s3.s3_store",
+            "aiobotocore botocore fsspec pydantic s3fs streamrec.stores.s3.s3_upload",
+        ),
+        ("streamrec.stores.gcs.gcs_store", "fsspec gcsfs grpc pydantic requests google.auth"),
+        ("streamrec.cli.program", "numpy pydantic streamrec.sources streamrec.datasets"),
+    ],
+)
+def test_what_a_start_waits_for_imports_no_more(needed: str, unneeded: str) -> None:
+    """What a store needs to sign a first request is held by the tests of its signer."""
+    code = f"import sys, {needed}; print(sorted({{*{unneeded.split()}}} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 SLOW = """
 import threading
 
