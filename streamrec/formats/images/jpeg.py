@@ -10,7 +10,7 @@ that is cut out of the whole picture. Source: https://docs.nvidia.com/cuda/nvima
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -170,9 +170,11 @@ def _header(contents: memoryview, wanted: OutputForm) -> tuple[tuple[int, int], 
     The work is what :class:`Picture` says of it.
     """
     header = partial(turbo().decode_jpeg_header, contents, strict=False)
-    try:
+    height, width, stored_as = -1, -1, ""
+    with suppress(*_NOT_NAMED):
         height, width, stored_as, _ = header()
-    except _NOT_NAMED:
+    # Of a damaged header the fork of simplejpeg gives sizes below 0, in place of an error.
+    if min(height, width) < 1:
         image = open_picture("JPEG", contents)
         check_size((image.height, image.width, 3), wanted.max_pixels)
         _check_supported(contents)

@@ -25,6 +25,7 @@ from streamrec.errors import (
     UnsupportedFormat,
     WrongFeatureType,
 )
+from streamrec.formats.images import picture
 from streamrec.formats.images.image import (
     decode_and_crop_jpeg,
     decode_image,
@@ -35,7 +36,15 @@ from streamrec.formats.images.image import (
     read_picture,
 )
 from streamrec.formats.images.picture import OutputForm
-from tests.formats.pictures.encoded import animation, header, noise, of_chunks, saved, smooth
+from tests.formats.pictures.encoded import (
+    TURBO,
+    animation,
+    header,
+    noise,
+    of_chunks,
+    saved,
+    smooth,
+)
 
 
 def made(stored: Any, *, top_down: bool = False, begin: int = 54) -> bytes:
@@ -409,15 +418,17 @@ class TestWithoutLibraries:
     def not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.startswith("PIL.")]:
             monkeypatch.setitem(sys.modules, name, None)
-        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+        for name in (TURBO, "simplejpeg"):
+            monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setattr(picture, "optional", lambda _: None)
 
     @pytest.mark.parametrize("kind", [kind for kind in PICTURES if kind != "BMP"])
     def test_the_error_says_what_to_install(self, kind: str) -> None:
-        with pytest.raises(ConfigError, match=r"pip install -e '\.\[image\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -e '\.\[image(-nogil)?\]'"):
             decode_image(PICTURES[kind])
 
     def test_so_does_that_of_encoding(self) -> None:
-        with pytest.raises(ConfigError, match=r"pip install -e '\.\[image\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -e '\.\[image(-nogil)?\]'"):
             encode_jpeg(smooth())
 
 
@@ -425,9 +436,9 @@ def test_libraries_are_imported_when_they_are_needed() -> None:
     code = (
         "import sys, numpy, streamrec.formats.examples.features; "
         "import streamrec.formats.images.image as i; "
-        "assert not {'PIL', 'simplejpeg'} & set(sys.modules); "
+        f"assert not {{'PIL', '{TURBO}'}} & set(sys.modules); "
         "i.decode_jpeg(i.encode_jpeg(numpy.zeros((1, 1, 1), 'u1'))); "
-        "assert {'PIL', 'simplejpeg'} < set(sys.modules)"
+        f"assert {{'PIL', '{TURBO}'}} < set(sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

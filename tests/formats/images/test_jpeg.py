@@ -21,7 +21,7 @@ from streamrec.formats.images.image import (
 from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _JPEGLayout, decode_region
 from streamrec.formats.images.picture import OutputForm, Window
 from tests.by_day import stops
-from tests.formats.pictures.encoded import saved, smooth, without_segment
+from tests.formats.pictures.encoded import TURBO, saved, smooth, without_segment
 
 if TYPE_CHECKING:
     from streamrec.formats.images.picture import Picture
@@ -322,7 +322,10 @@ def test_samplings_that_turbojpeg_cannot_name(kind: str, dct_method: str) -> Non
 @pytest.mark.parametrize("kind", UNNAMED)
 def test_such_a_sampling_with_a_smaller_size_a_window_or_cut_off(kind: str) -> None:
     contents = UNNAMED[kind]
-    assert read_picture(contents, OutputForm(3, least=(4, 4))).shape == (29, 37, 3)
+    # The fork of simplejpeg has a name for one of them, and so decodes it at a fraction.
+    is_named = (kind, TURBO) == ("by 441", "leanjpeg_simple")
+    smaller = (4, 5, 3) if is_named else (29, 37, 3)
+    assert read_picture(contents, OutputForm(3, least=(4, 4))).shape == smaller
     part = read_picture(contents, OutputForm(3, window=Window(4, 5, 6, 7))).decode()
     np.testing.assert_array_equal(part, read(contents, 3).decode()[4:10, 5:12])
     with pytest.raises(MalformedImage, match="29 x 37"):

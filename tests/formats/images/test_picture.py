@@ -87,7 +87,7 @@ def test_what_pillow_raises_is_a_malformed_image() -> None:
 def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        ConfigError, match=r"which is not installed; run pip install -e '\.\[image\]'"
+        ConfigError, match=r"which is not installed; run pip install -e '\.\[image(-nogil)?\]'"
     ):
         library(name)
 

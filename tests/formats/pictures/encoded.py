@@ -10,6 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from streamrec.surroundings import has_gil
+
+TURBO = "simplejpeg" if has_gil() else "leanjpeg_simple"
+"""The binding of libjpeg-turbo."""
+
 ADAM7 = (
     *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
     *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
