@@ -40,6 +40,14 @@ _VARIABLES = frozenset(
 _AWS = "amazonaws.com"
 _REGION = re.compile(r"(?!us-east-1$)(?:af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-\d")
 """Regions whose hosts are ``s3.REGION.amazonaws.com``; us-east-1 has two, and botocore chooses."""
+_OTHER_REGION = re.compile(r"(?!.*fips)(?=.*[a-z])[a-z0-9]+(?:-[a-z0-9]+)*")
+"""Regions with which an endpoint's requests are signed; botocore refuses or renames others."""
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_ENDPOINT = re.compile(
+    rf"https?://(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?::[0-9]{{1,5}})?/?",
+    re.ASCII | re.IGNORECASE,
+)
+"""Endpoints that are a host alone."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _IN_HOST = re.compile(r"(?!.*--)(?!.*-s3alias$)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 """Buckets that can be a part of the host's name, and are not of another kind."""
@@ -93,9 +101,9 @@ def plain_terms(
     endpoint = next(filter(None, given), None)
     regions = (region, client.get("region_name"), variables.get(REGION))
     region = next((name for name in regions if name is not None), None)
-    if region is not None and not region.strip():
-        return None
     if endpoint is None and (region is None or not _REGION.fullmatch(region)):
+        return None
+    if region is not None and not _OTHER_REGION.fullmatch(region):
         return None
     if endpoint is not None and not _is_plain(endpoint):
         return None
@@ -106,23 +114,25 @@ def plain_terms(
 def _is_plain(endpoint: str) -> bool:
     """Return whether an endpoint is a host alone, and not one of AWS."""
     try:
-        parts = urlsplit(endpoint)
-        host, _ = parts.hostname or "", parts.port
+        _ = urlsplit(endpoint).port
     except ValueError:
         return False
-    is_host = bool(host) and parts.username is None and parts.path in ("", "/")
-    is_alone = is_host and not (parts.query or parts.fragment)
-    return parts.scheme in ("http", "https") and is_alone and _AWS not in host
+    return bool(_ENDPOINT.fullmatch(endpoint)) and _AWS not in endpoint.lower()
 
 
 def _has_files(variables: Mapping[str, str]) -> bool:
     """Return whether AWS's configuration has a file, which may say anything."""
     at_home = home()
     for variable, name in _FILES.items():
-        path = variables.get(variable) or (at_home and at_home / name)
+        path = _expanded(variables.get(variable)) or (at_home and at_home / name)
         if path and os.fspath(path) != os.devnull and Path(path).exists():
             return True
     return False
+
+
+def _expanded(path: str | None) -> str | None:
+    """Return a path as botocore opens it."""
+    return path and os.path.expanduser(os.path.expandvars(path))  # noqa: PTH111 - without an error
 
 
 def _has_other_variables(variables: Mapping[str, str]) -> bool:

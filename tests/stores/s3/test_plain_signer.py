@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 11, 28)  # noqa: DTZ001 - as botocore's
 KEYS = {"key": "AK", "secret": "secret"}
 ENDPOINT = {**KEYS, "endpoint_url": "http://127.0.0.1:1"}
-ENDPOINTS = [None, "http://127.0.0.1:1", "https://minio.example.com/"]
+ENDPOINTS = [None, "http://127.0.0.1:1", "https://Minio.example.com/", "http://[::1]:9000"]
 REGIONS = [None, "eu-west-3", "us-east-1", "us-west-2", "cn-north-1", "us-gov-west-1", "auto"]
+ODD_REGIONS = [" ", "eu-west-3 ", "eu_west_3", "x y", "12", "fips-us-east-1", "us-east-1-fips"]
+ODD_ENDPOINTS = [
+    *("http://h ", " http://h", "http://h\n", "http://h;x", "http://h\\x", "http://h_x:1"),
+    *("http://h%20x", "http://ü.example", "http://h?", "http://h#", "http://h:", "http://h:99999"),
+]
 BUCKETS = ["bucket", "with.dots", "a-b-c", "a--ol-s3", "a-s3alias", "Upper"]
 
 
@@ -88,8 +93,10 @@ def test_the_buckets(endpoint: str | None, fitting: set[str]) -> None:
         (ENDPOINT, {"AWS_SECURITY_TOKEN": "t"}),
         (ENDPOINT, {"FSSPEC_S3_ENDPOINT_URL": "http://other"}),
         (ENDPOINT, {"AWS_CONFIG_FILE": __file__}),
-        ({**ENDPOINT, "client_kwargs": {"region_name": " "}}, {}),
         (ENDPOINT, {"AWS_DEFAULT_REGION": ""}),
+        ({**ENDPOINT, "client_kwargs": {"region_name": ""}}, {"AWS_DEFAULT_REGION": "x"}),
+        *(({**ENDPOINT, "client_kwargs": {"region_name": name}}, {}) for name in ODD_REGIONS),
+        *(({**KEYS, "endpoint_url": endpoint}, {}) for endpoint in ODD_ENDPOINTS),
         (KEYS, {}),
     ],
 )
@@ -106,6 +113,17 @@ def test_files_at_home_are_left_to_the_libraries(
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).touch()
     assert plain_terms(ENDPOINT, None, {}) is None
+
+
+@pytest.mark.parametrize("place", ["~/config", "$HOME/config", "${HOME}/config"])
+@pytest.mark.parametrize("variable", ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"])
+def test_paths_of_files_are_expanded_as_botocore_does(
+    variable: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert plain_terms(ENDPOINT, None, {variable: place}) is not None
+    (tmp_path / "config").touch()
+    assert plain_terms(ENDPOINT, None, {variable: place}) is None
 
 
 @pytest.mark.parametrize(
