@@ -118,6 +118,8 @@ def _differences(rows: Octets, above: Octets, pixel: int) -> Octets:
 
 _MOST_INFLATED = 1032
 """Bytes that zlib makes of one byte, at most."""
+_MOST_WINDOW = 7
+"""The largest window of compressed rows, 32 KiB, as their first byte has it."""
 _WEIGHTS = (9797, 19234, 3737)
 """Of red, green and blue in gray, in 1/32768: 0.299 and 0.587, as libpng rounds them."""
 _SRGB = 45455
@@ -304,6 +306,9 @@ def _inflated(plain: _Plain, contents: memoryview) -> bytes | None:
     data = (
         contents[pieces[0]] if len(pieces) == 1 else b"".join(contents[piece] for piece in pieces)
     )
+    # ISA-L passes over a window that zlib, and so Pillow, refuses.
+    if not data or data[0] >> 4 > _MOST_WINDOW:
+        return None
     codec = _codec()
     inflater = codec.decompressobj()
     try:

@@ -420,6 +420,12 @@ class TestDecodedHere:
         assert not decodes_here(contents)
         assert outcome(contents) == by_pillow(contents)
 
+    def test_a_window_that_there_is_not(self, by_pillow: Any) -> None:
+        data = b"\x88\x1c" + zlib.compress(b"\0" + bytes(6))[2:]
+        contents = of_chunks((b"IHDR", header(2, 1, 8, 2)), (b"IDAT", data), END)
+        assert not decodes_here(contents)
+        assert outcome(contents) == by_pillow(contents)
+
     def test_a_filter_that_there_is_not(self, by_pillow: Any) -> None:
         data = zlib.compress(b"\5" + bytes(6))
         contents = of_chunks((b"IHDR", header(2, 1, 8, 2)), (b"IDAT", data), END)
