@@ -132,6 +132,6 @@ def read_cache(cache: object) -> CacheSettings:
     full = in_full(cache)
     if isinstance(full, CacheSettings):
         return full
-    if not isinstance(full, Mapping) or (plain := read_plainly(CacheSettings, full)) is None:
+    if type(full) is not dict or (plain := read_plainly(CacheSettings, full)) is None:
         raise ValueError
     return CacheSettings.model_construct(**plain)

@@ -207,7 +207,10 @@ def _plain_pack(pack: Any) -> Any:
     if type(pack) is not dict:
         raise ValueError
     made = Pack(**pack)
-    if (type(made.split), type(made.padding)) != (bool, int):
+    lengths = made.length.values() if isinstance(made.length, dict) else [made.length]
+    # True is an int, and pydantic makes one of it.
+    numbers = {*map(type, lengths), type(made.bins), type(made.padding)}
+    if numbers != {int} or (type(made.split), type(made.documents) is bool) != (bool, False):
         raise ValueError
     return made
 

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -43,6 +44,8 @@ VALUES: list[Any] = [
     *({"folder": "f", "of": "pictures"}, {"key": "k"}, {"length": 8}, {"length": 8, "split": 1}),
     *({"length": {"a": 4}, "padding": 3}, {"length": "8"}, Pack(8), "app:f", "no function", len),
     *([(0, {"a": 1.0})], [[0, {"a": 1, "b": 0}]], [(0, {"a": -1.0})], [(0.0, {"a": 1.0})]),
+    *({"length": True}, {"length": {"a": True}}, {"length": 8, "bins": True}),
+    *({"length": 8, "documents": True}, MappingProxyType({"of": "ranges"}), {"length": 8.0}),
     *({"a": 0.5}, b"x", {1}, Path("f"), CacheSettings(size=16 << 20)),
 ]
 MODELS: dict[type[LazySettings], dict[str, Any]] = {
@@ -72,7 +75,11 @@ MODELS: dict[type[LazySettings], dict[str, Any]] = {
 
 def shown(settings: LazySettings) -> list[tuple[str, type, Any]]:
     """Return the values with their types: 1 is not True, and 1 not 1.0."""
-    return [(name, _kind(value), value) for name, value in settings]
+    return [(name, _kind(value), _plain(value)) for name, value in settings]
+
+
+def _plain(value: Any) -> Any:
+    return repr(value) if isinstance(value, Pack) else value
 
 
 def _kind(value: Any) -> Any:
