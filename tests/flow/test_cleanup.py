@@ -178,9 +178,16 @@ async def test_futures_are_waited_for_whatever_becomes_of_them(
 @pytest.mark.parametrize("cancel", [False, True])
 @asynchronous
 async def test_threads_end_while_the_loop_turns(cancel: bool) -> None:
-    gate, done = threading.Event(), threading.Event()
+    begun, gate, done = threading.Event(), threading.Event(), threading.Event()
     threads = ThreadPoolExecutor(1)
-    running, waiting = threads.submit(gate.wait, 20), threads.submit(done.set)
+
+    def run() -> bool:
+        begun.set()
+        return gate.wait(20)
+
+    running = threads.submit(run)
+    waiting = threads.submit(done.set)
+    await asyncio.to_thread(begun.wait)
     ending = asyncio.create_task(end_threads(threads, cancel=cancel))
     for _ in range(5):
         await asyncio.sleep(0)
