@@ -20,7 +20,7 @@ from bench.datasets import Dataset
 from bench.harness import TAIL, Failure, without_folders
 from bench.machine import ROOT
 from bench.services import Certificate, toml
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 
 REPEATING = ROOT / "bench" / "feeding" / "repeating"
 """Directory of the module that makes all streams of a process repeat their first batches."""

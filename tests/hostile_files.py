@@ -26,7 +26,7 @@ import numpy as np
 
 from streamrec.config.daemon import load_daemon
 from streamrec.config.places import PLACES
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.datasets.dataset_manifest import (
     IndexedShard,
     Manifest,

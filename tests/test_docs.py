@@ -24,7 +24,7 @@ import streamrec
 from streamrec import errors, kernel
 from streamrec.cli.program import program
 from streamrec.config import StreamSettings
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.configuration import load
 from streamrec.feeder.operate.status import SnapshotCollector

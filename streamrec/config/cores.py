@@ -10,7 +10,7 @@ from streamrec.config.launchers import local_ranks
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
 
 CGROUP = Path("/sys/fs/cgroup")
 

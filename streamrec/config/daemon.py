@@ -15,7 +15,7 @@ from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.named_files import read_small_file
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
-from streamrec.config.server import ServerSettings, TlsSettings
+from streamrec.config.server_settings import ServerSettings, TlsSettings
 from streamrec.config.validation import Settings, check_values
 from streamrec.errors import ConfigError
 

@@ -11,7 +11,7 @@ from streamrec.config.launchers import local_ranks
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
 
 LEAST_BATCH = 48 * MIB
 """Bytes of the largest batch, however small the budget is."""

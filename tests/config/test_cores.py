@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.config import DatasetSettings, cores
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

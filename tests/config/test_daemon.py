@@ -7,7 +7,7 @@ import pytest
 from streamrec.config import DatasetSettings, StreamSettings
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings, load_daemon
-from streamrec.config.server import ServerSettings, TlsSettings
+from streamrec.config.server_settings import ServerSettings, TlsSettings
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:

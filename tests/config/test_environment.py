@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from streamrec.config.environment import overrides
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.config.validation import Settings
 
 

@@ -9,7 +9,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.config import memory_budget as memory
 from streamrec.config.daemon import DaemonSettings
 from streamrec.config.memory_budget import daemon_budget, memory_budget, record_limit, shared_limit
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trustme
 
-from streamrec.config.server import TlsSettings
+from streamrec.config.server_settings import TlsSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

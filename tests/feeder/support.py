@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.feeder.server.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.position import VERSION

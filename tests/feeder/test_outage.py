@@ -13,7 +13,7 @@ import pytest
 
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed

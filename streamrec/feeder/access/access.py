@@ -13,7 +13,7 @@ from streamrec.feeder.access.tokens import SecretFiles, Tokens, read_file, read_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config.server import ServerSettings, TlsSettings
+    from streamrec.config.server_settings import ServerSettings, TlsSettings
 
 
 present_handshakes: ContextVar[list[Handshake]] = ContextVar("handshake")

@@ -27,7 +27,7 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
 
 
 def check_exposure(

@@ -22,7 +22,7 @@ from streamrec.stores.base.regular_file import open_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
 
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.feeder.client.client import ENGINE_DATASET
 from streamrec.feeder.server.datasets import open_all
 from streamrec.feeder.server.server import Feeder

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.access import ServedSettings
     from streamrec.config.daemon import DaemonSettings
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
 
 MOST_SHOWN = 3
 """Names of shards that are shown."""

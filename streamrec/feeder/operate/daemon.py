@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
     from streamrec.pipeline.served import Served
 
 

@@ -20,7 +20,7 @@ from streamrec.masking import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
 
 FIELDS = (
     *("worker", "subscription", "dataset", "rank", "world_size", "peer", "shard", "offset"),

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import validate
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import FeederDraining, StoreError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.engine.engine_process import find_functions, open_ordered

@@ -23,7 +23,7 @@ from streamrec.config.memory_budget import (
     daemon_pixel_limit,
     memory_budget,
 )
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining, FeederRefused
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.functions.map_identity import Codes

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import socket
 
     from streamrec.config import DatasetSettings
-    from streamrec.config.server import ServerSettings
+    from streamrec.config.server_settings import ServerSettings
     from streamrec.feeder.access.access import Access
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.feeder.server.service import SharedBudget

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamrec.config.server import TlsSettings
+from streamrec.config.server_settings import TlsSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import LOOK_EVERY, Access, Certificates
 from tests.feeder.certificates import Authority, write_secret

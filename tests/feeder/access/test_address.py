@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.config.server import TlsSettings
+from streamrec.config.server_settings import TlsSettings
 from streamrec.errors import ConfigError, FeederRefused
 from streamrec.feeder.access.address import (
     Address,

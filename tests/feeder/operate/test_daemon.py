@@ -16,7 +16,7 @@ import pytest
 
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound, StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.operate import daemon
@@ -336,7 +336,7 @@ PROGRAM = """
 import sys
 from streamrec.config import validate
 from streamrec.config.daemon import DaemonSettings
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.feeder.operate import daemon
 settings = {"server": {"listen": ["tcp://127.0.0.1:0"], "status": None},
             "datasets": {"train": {"source": sys.argv[1], "batch_size": 4}}}

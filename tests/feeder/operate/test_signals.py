@@ -15,7 +15,7 @@ import pytest
 
 from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate.log_format import RateLimit

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.config.server import ServerSettings
+from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.service import Admission, Heap, Loan, SharedBudget, release
