@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.config.validation import METHODS
+from streamrec.config.habits import METHODS
 from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
 from streamrec.stores.local.local_store import LocalStore
