@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.config import Settings
+from streamrec.config.validation import Settings
 from streamrec.errors import ConfigError
 from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 
