@@ -21,7 +21,7 @@ MOST = 8 << 10
 _QUERIED = r"\b((?:https?|tcp|tls)://"
 _QUERY = re.compile(rf"(?is){_QUERIED}[^?#]*)(\?[^#]*)?(?:#.*)?")
 _QUERY_IN_TEXT = re.compile(
-    # A query that is masked already is left alone. Punctuation behind a URL is no part of it.
+    # A query that is masked already is left alone. Punctuation after a URL is no part of it.
     rf"(?i){_QUERIED}[^?#\s'\">]*[?#])(?!\.\.\.[:;,.)]*(?:[\s'\">]|\Z))[^\s'\">]*[^\s'\">:;,.)]"
 )
 _USER = re.compile(
@@ -68,7 +68,7 @@ def type_of(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that may be shown: its URLs masked, and cut behind ``MOST`` characters.
+    """Return a text that may be shown: its URLs masked, and cut after ``MOST`` characters.
 
     Control characters become question marks.
     """

@@ -146,7 +146,7 @@ class GlobalBatches:
         self._is_agreed = False
         self._is_logged = False
         self._ahead: tuple[Batch | None, Any] = (None, None)
-        """The batch behind the one that was delivered last, and its global arrays."""
+        """The batch after the one that was delivered last, and its global arrays."""
 
     def __repr__(self) -> str:
         return f"<arrays of {self._stream!r}>"
@@ -178,7 +178,7 @@ class GlobalBatches:
         return self._pairs.of(batch, batch.mask) if self._pairs else batch
 
     def _next(self) -> Batch:
-        # Two: the one to give, and the one behind it, whose transfer then overlaps the step.
+        # Two: the one to give, and the one after it, whose transfer then overlaps the step.
         coming = self._stream.peek(2)
         if not coming:
             next(self._stream)  # raises: the run ends, or reading on went wrong
@@ -241,7 +241,7 @@ class GlobalBatches:
         local = {name: self._local(name, pick(batch, name)) for name in names}
         masks = [] if batch.mask is None else [self._local("mask", batch.mask)]
         placed = self._placement.place([*local.values(), *masks])
-        # Not strict: the mask is placed behind the columns.
+        # Not strict: the mask is placed after the columns.
         columns = dict(zip(local, placed, strict=False))
         self._is_logged = True
         # The rows of all ranks: a global array has them all.

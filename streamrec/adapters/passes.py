@@ -39,7 +39,7 @@ class Passes:
         self._place: dict[str, Any] = {}
         """The state at which the present pass began."""
         self._last: Position | None = None
-        """The position behind the last batch that was taken, if any was in this pass."""
+        """The position after the last batch that was taken, if any was in this pass."""
         self._restarts = False
         """True if what is taken next is the beginning of the run."""
 

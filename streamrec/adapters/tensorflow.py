@@ -55,13 +55,13 @@ def as_dataset(
     With ``targets``, an element is ``(inputs, targets)``, and ``(inputs, targets, mask)`` where the
     stream has masks.
 
-    Each iterator gives one run of the stream; that behind one that came to its end, the next. One
-    that was dropped before is begun anew. ``stream.state_dict()`` is the state behind what tf.data
+    Each iterator gives one run of the stream; that after one that came to its end, the next. One
+    that was dropped before is begun anew. ``stream.state_dict()`` is the state after what tf.data
     has taken, which is ahead of the loop where the dataset is prefetched.
 
     Args:
         stream: With a ``batch_size``. It is opened for the element spec.
-        state: The name of an entry more: the state behind the element, as JSON, which prefetching
+        state: The name of an entry more: the state after the element, as JSON, which prefetching
             leaves right. With ``targets``, the inputs or the targets name it, too.
         inputs: The name of a feature, which gives its tensor; or several, which give a dict of
             tensors by these names, or by the keys of a mapping to names.

@@ -148,7 +148,7 @@ def plan(*, job: str, prices: Path | None, as_json: bool) -> None:
 class BranchingCommand(click.Group):
     """A command with options and arguments of its own, and with other commands beneath it.
 
-    The name of one of these must be the first word behind its own. It has options of its own, too.
+    The name of one of these must be the first word after its own. It has options of its own, too.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -166,8 +166,8 @@ class BranchingCommand(click.Group):
         return rest
 
     def _refuse_late_name(self, ctx: click.Context) -> None:
-        """Refuse the name of a command behind an option, where it would be a source."""
-        # The name of a command behind an option would be measured as a source, in silence.
+        """Refuse the name of a command after an option, where it would be a source."""
+        # The name of a command after an option would be measured as a source, in silence.
         arguments = [one for one in self.params if isinstance(one, click.Argument)]
         for values in (ctx.params.get(one.name or "") for one in arguments):
             if values and values[0] in self.commands:

@@ -194,7 +194,7 @@ dest_option = click.option(
 
 
 def shard_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add the arguments and options of all verbs that read shards, behind the verb's own."""
+    """Add the arguments and options of all verbs that read shards, after the verb's own."""
     for add in (debug_option, storage_option, record_option, urls_argument):
         verb = add(verb)
     return verb

@@ -77,7 +77,7 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     SOURCE is a URL, a glob, a {00000..00127} range or name@128, as for cat; several are merged, in
     the order of their names. DEST is a template such as gs://bucket/train.tfrecord, whose shards
     are train-00000-of-00128.tfrecord and so on, or a directory with a slash at the end. A split's
-    name is put behind the template's, as in pets-train-00000-of-00115.tfrecord.
+    name is put after the template's, as in pets-train-00000-of-00115.tfrecord.
 
     Checks the CRCs of every record. The order stays, unless --shards deals the records out in turn.
     An index and a manifest are written beside the shards. Run it again after a crash: it ends with

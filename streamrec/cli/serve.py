@@ -136,7 +136,7 @@ def run(
         daemon.run(settings, ready, load)
         log.info("has ended")
     finally:
-        log_format.flush()  # an error is told behind the lines that led to it
+        log_format.flush()  # an error is told after the lines that led to it
 
 
 def _log_beginning() -> None:

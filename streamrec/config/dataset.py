@@ -56,7 +56,7 @@ class Pack:
         bins: The number of packs that are filled side by side; more of them leave less padding.
         overlong: Cut a sequence that is longer than a pack (``"truncate"``), or leave it out.
         documents: The most sequences in one pack; 1 pads each sequence to the length.
-        padding: The value behind the last sequence of a pack.
+        padding: The value after the last sequence of a pack.
 
     Raises:
         ConfigError: An argument is wrong, or two contradict each other.

@@ -107,7 +107,7 @@ def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
     A launcher of one rank tells nothing: this rank may start others by itself.
 
     Args:
-        last: The source of an earlier answer, behind which nothing is looked for.
+        last: The source of an earlier answer, after which nothing is looked for.
 
     Raises:
         ConfigError: Variables are missing, contradict each other, or are not numbers.
@@ -117,7 +117,7 @@ def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
     is_alone = False
     for launcher in LAUNCHERS:
         answer, complaint = _read(launcher)
-        # The nearest launcher must be whole; of those behind it, only what they tell counts.
+        # The nearest launcher must be whole; of those after it, only what they tell counts.
         if complaint and not answers and launcher.sizes:
             raise ConfigError(complaint)
         if complaint:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 _FIELD = re.compile(
-    # A field, its further lines, and the string behind it, which Python itself forgets.
+    # A field, its further lines, and the string after it, which Python itself forgets.
     r'^    (\w+): [^\n]*\n(?:(?:     |    [\])])[^\n]*\n)*    """(.*?)"""',
     re.MULTILINE | re.DOTALL,
 )
@@ -35,7 +35,7 @@ def meanings(model: type[LazySettings]) -> dict[str, str]:
 def with_settings(
     doc: str | None, model: type[LazySettings], without: Container[str] = ()
 ) -> str | None:
-    """Return a docstring with a list of the settings behind it; ``None`` with python -OO."""
+    """Return a docstring with a list of the settings after it; ``None`` with python -OO."""
     return doc and f"{inspect.cleandoc(doc)}\n\nSettings:\n\n{_list_settings(model, without)}\n"
 
 

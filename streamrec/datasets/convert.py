@@ -331,7 +331,7 @@ def convert(
         shuffle: Put the records of each split in a random order.
         dry_run: Count, and write nothing.
         begin: Is called before the first block, where a run before was killed, with the number of
-            the task's pieces whose records are written: the blocks begin behind them.
+            the task's pieces whose records are written: the blocks begin after them.
         progress: Is called with a word, the amount of the source that is done, and the whole.
 
     Raises:
@@ -403,7 +403,7 @@ def _write(
 def _go_on(
     writers: list[ShardedWriter], begin: Callable[[int], None] | None, outcome: Outcome
 ) -> SourcePlace | None:
-    """Begin behind the pieces whose records are in shards of all splits, and return the place."""
+    """Begin after the pieces whose records are in shards of all splits, and return the place."""
     places = [writer.place for writer in writers if not writer.is_complete]
     usable = [place for place in places if place is not None and place.version == __version__]
     # Another version may cut pieces in another way.

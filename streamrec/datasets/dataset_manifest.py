@@ -157,7 +157,7 @@ class TaskPart(_JSONDocument):
     """The type of each feature."""
     shards: list[IndexedShard] = []
     place: SourcePlace | None = None
-    """Records behind it are not yet in the shards, or not all; ``None``: it was not marked."""
+    """Records after it are not yet in the shards, or not all; ``None``: it was not marked."""
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:

@@ -99,7 +99,7 @@ class Resharding:
 
     Args:
         template: The new shards' template, as for :class:`ShardedWriter`; or a directory, with a
-            slash at the end. A split's name is put behind the template's stem.
+            slash at the end. A split's name is put after the template's stem.
         shards: The number of shards; each split has its fraction of them, and one at least.
         shard_bytes: The most bytes of a shard before compression; this or ``shards`` is given.
         compression: As for :class:`TFRecordWriter`.

@@ -137,7 +137,7 @@ class ShardedWriter(WholeOrAbsent):
     def skip_written(self, most: int | None = None) -> int:
         """Return the number of records in shards that are whole already, and do not expect them.
 
-        They are the first of the task's records. A source that can begin behind them saves the work
+        They are the first of the task's records. A source that can begin after them saves the work
         of making them; if this is not called, the writer takes them and drops them.
 
         Args:
@@ -151,7 +151,7 @@ class ShardedWriter(WholeOrAbsent):
         return self._log.part.place
 
     def mark(self, place: SourcePlace) -> None:
-        """Note the place in the source behind the records so far, for a run that goes on there."""
+        """Note the place in the source after the records so far, for a run that goes on there."""
         self._open_shards().mark(self.records, place)
 
     def write(self, record: Record) -> None:

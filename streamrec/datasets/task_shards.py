@@ -394,7 +394,7 @@ class SequentialShards:
             first = last
 
     def mark(self, records: int, place: SourcePlace) -> None:
-        """Note the place in the source behind so many records of the task."""
+        """Note the place in the source after so many records of the task."""
         self._marks.append((records, place))
 
     def close(self) -> None:
@@ -413,7 +413,7 @@ class SequentialShards:
         if self._shard is not None:
             self._shard.writer.discard()
         self._threads.shutdown()
-        # Those behind one that failed would leave a gap, where no other run could go on.
+        # Those after one that failed would leave a gap, where no other run could go on.
         while self._committing and self._committing[0].exception() is None:
             self._take()
         if self._log.part.complete:
@@ -456,7 +456,7 @@ class SequentialShards:
     def _last_place(self) -> SourcePlace | None:
         """Return the last place before which all records are in complete shards."""
         records = sum(shard.records for shard in self._done)
-        # Marks come in order, and only those behind whole shards can be gone on from.
+        # Marks come in order, and only those after whole shards can be gone on from.
         while self._marks and self._marks[0][0] <= records:
             self._place = self._marks.popleft()[1]
         return self._place

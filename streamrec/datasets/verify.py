@@ -410,7 +410,7 @@ class _ShardReader:
 
 
 class _Scan:
-    """A scan of a shard's bytes for records; behind damage it looks for the next intact one."""
+    """A scan of a shard's bytes for records; after damage it looks for the next intact one."""
 
     def __init__(self, report: ShardReport, largest: int, size: int | None = None) -> None:
         self.size = size
@@ -420,14 +420,14 @@ class _Scan:
 
     def add(self, piece: ByteArray) -> None:
         """Scan the shard's next bytes."""
-        # A scan may stop at a fault, and goes on behind it with the same piece.
+        # A scan may stop at a fault, and goes on after it with the same piece.
         while len(piece) or self._scanner.pending:
             piece = piece[self._scan(piece) :]
 
     def finish(self) -> None:
         """Conclude the scan at the shard's end."""
         while True:
-            # At the end a record that was cut off is a fault, behind which there may be whole ones.
+            # At the end a record that was cut off is a fault, after which there may be whole ones.
             while self._scanner.searching or self._scanner.pending:
                 self._scan(_NOTHING)
             try:
@@ -507,7 +507,7 @@ class _InflatedScan(_Scan):
         self._report.faults.append(fault)
         self._report.unread = max(0, self._report.size - fault.offset)
         self._is_over = True
-        # Nothing behind the fault can be decompressed, so what the scanner holds is lost, too.
+        # Nothing after the fault can be decompressed, so what the scanner holds is lost, too.
         self._scanner.abandon(_NOTHING, fault, self._report.unread)
         self._count_lost()
 

@@ -357,7 +357,7 @@ def _stream(
             records = sum(rank.received.records for rank in ranks)
             progress("streaming", records, plan.records * plan.epochs)
     finally:
-        # In any case: the threads are joined behind this, and would wait for ranks that go on.
+        # In any case: the threads are joined after this, and would wait for ranks that go on.
         stopping.set()
     return ranks, started
 

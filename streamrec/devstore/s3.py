@@ -82,11 +82,11 @@ def _chunk_at(body: bytes, place: int) -> range:
 
 
 def _check(content: bytes, trailers: bytes) -> None:
-    """Compare the CRC32 that stands behind the content, if one does."""
+    """Compare the CRC32 that stands after the content, if one does."""
     for line in trailers.decode("latin-1").splitlines():
         name, _, value = line.partition(":")
         expected = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
-        # Trailers come behind the last chunk.
+        # Trailers come after the last chunk.
         if name.lower() == CRC32 and value.strip() != expected:
             raise Refusal(400, "BadDigest", "The CRC32 that was sent is not that of the content.")
 

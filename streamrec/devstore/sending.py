@@ -289,7 +289,7 @@ class Sender:
                 await self.pace.sleep(step.seconds)
             elif step.act == "reset":
                 reset(self.request)
-            # FIN behind fewer bytes than Content-Length says: a body that was cut short.
+            # FIN after fewer bytes than Content-Length says: a body that was cut short.
             elif self.request.transport is not None:
                 self.request.transport.close()
 

@@ -186,7 +186,7 @@ class Pool:
                 self.in_use -= whole
                 account.in_use -= whole
             raise
-        # Cut behind the lease: views of the shorter array hold the whole.
+        # Cut after the lease: views of the shorter array hold the whole.
         return lent(memory, partial(self._give_back, account, memory))[:size]
 
     def trim(self, most: int) -> None:

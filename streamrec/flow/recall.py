@@ -21,7 +21,7 @@ class Recall:
 
     @contextlib.contextmanager
     def covering(self) -> Iterator[None]:
-        """Cover the work inside; behind it there is nothing left to end."""
+        """Cover the work inside; after it there is nothing left to end."""
         token = _current.set(self)
         try:
             yield

@@ -117,6 +117,6 @@ class RetryRate:
             earned = (now - self._counted_at) * self.per_second
             self._tokens = min(self.burst, self._tokens + earned)
         self._counted_at = now
-        # Below 0 too: each retry waits behind those that were promised before.
+        # Below 0 too: each retry waits after those that were promised before.
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self.per_second)

@@ -150,11 +150,11 @@ class ColumnPlan:
 
 
 class FieldColumn(NamedTuple):
-    """One field of serialized messages, for all rows: each row's values, behind their heads."""
+    """One field of serialized messages, for all rows: each row's values, after their heads."""
 
     heads: tuple[bytes, ...]
     """What stands before the values, from the outside in, up to four of them: after each head comes
-    the number of bytes behind it, as a varint."""
+    the number of bytes after it, as a varint."""
     values: npt.NDArray[Any] | tuple[bytes, ...]
     """All rows' values end to end, in one dimension: int64, which are written as varints; or uint8
     or float32, as they are. Or one byte string a row."""

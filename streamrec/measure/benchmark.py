@@ -162,7 +162,7 @@ def find_counted_range(urls: Collection[str]) -> str | None:
     """Return the range that stands for exactly these URLs; ``None``: none does, or it is secret."""
     if len(urls) < 2:
         return None
-    # By length first: 10 comes behind 9 where numbers have no zeros in front.
+    # By length first: 10 comes after 9 where numbers have no zeros in front.
     first, *_, last = sorted(urls, key=lambda url: (len(url), url))
     # Digits that all names share belong to the number: 10 to 19 differ in the last one alone.
     head = commonprefix([first, last]).rstrip(DIGITS)  # noqa: RUF071 - characters are meant
@@ -420,7 +420,7 @@ class Benchmark:
     ) -> None:
         """Measure one thing with a part of what is left of the budget."""
         self._watch.phase(name)
-        # What a measurement leaves of its share is there for the ones behind it.
+        # What a measurement leaves of its share is there for the ones after it.
         share = self._budget.share(part)
         try:
             async with stores_of(settings, share) as stores:

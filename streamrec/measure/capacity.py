@@ -237,7 +237,7 @@ class _CapacityTerms:
         return _estimate("an epoch", value, "USD", formula)
 
     def estimates(self) -> list[CapacityEstimate]:
-        """Return all results, each behind those that it rests on."""
+        """Return all results, each after those that it rests on."""
         of_store = [self.rate, self.request_time, self.requests, self.in_flight, self.prefixes]
         of_hosts = [self.connections_a_host]
         of_feeders = [self.feeder_rate, self.feeders, self.connections, self.sessions, self.memory]

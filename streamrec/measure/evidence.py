@@ -94,7 +94,7 @@ def _is_long(job: Job | None) -> bool:
 
 
 def _longest_part(job: Job, *, is_busy: bool) -> float:
-    """Return the part of the time behind the listing that went to the longest of all other things.
+    """Return the part of the time after the listing that went to the longest of all other things.
 
     One of them is what no resource accounts for. On a busy machine that is lateness, of which the
     verdict tells before all else.

@@ -157,7 +157,7 @@ class Sweep(_FigureModel):
 
     cells: list[Cell]
     connection_bytes_per_second: float | None
-    """The rate of one connection behind its first byte."""
+    """The rate of one connection after its first byte."""
     plateau: int | None
     """The index of the cell with the fewest requests at a time whose rate is that of the best, but
     for a twentieth; ``None`` where the rate still grew at the last cell."""

@@ -46,11 +46,11 @@ RAMP = 1 / 3
 """The part of a job's samples in which the engine still finds its number of requests."""
 FEWEST_SAMPLES = 6
 UNSTEADY = 1.5
-"""Times by which a job's rate behind the ramp and its mean may differ."""
+"""Times by which a job's rate after the ramp and its mean may differ."""
 
 
 def steady_rate(job: Job) -> float:
-    """Return the bytes a second behind the first batch and the ramp.
+    """Return the bytes a second after the first batch and the ramp.
 
     The waits are those of the whole job. So where its rate was not steady, it is the mean.
     """
@@ -59,13 +59,13 @@ def steady_rate(job: Job) -> float:
 
 
 def is_steady(job: Job) -> bool:
-    """Return whether the rate behind the ramp is about that of the whole job."""
+    """Return whether the rate after the ramp is about that of the whole job."""
     mean, behind = mean_rate(job), _behind_ramp(job)
     return behind is None or mean / UNSTEADY <= behind <= mean * UNSTEADY
 
 
 def _behind_ramp(job: Job) -> float | None:
-    # Whole samples behind the first batch: the wait for it is the start's.
+    # Whole samples after the first batch: the wait for it is the start's.
     behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
     # Until then the engine is still looking for its number of requests.
     samples = behind[math.ceil(len(behind) * RAMP) :]
@@ -75,13 +75,13 @@ def _behind_ramp(job: Job) -> float | None:
 
 
 def read_rate(job: Job) -> float:
-    """Return the bytes a second that came from the store, behind the listing."""
+    """Return the bytes a second that came from the store, after the listing."""
     seconds = job.seconds - job.waits.get("list", 0.0)
     return job.bytes_read / seconds if seconds > 0 else 0.0
 
 
 def mean_rate(job: Job) -> float:
-    """Return the bytes a second behind the first batch."""
+    """Return the bytes a second after the first batch."""
     seconds = job.seconds - job.first_batch_seconds
     if job.batches < 2 or seconds <= 0:
         return job.bytes / job.seconds

@@ -156,7 +156,7 @@ def _events(row: tuple[str, int], spans: Iterable[Span], start: float) -> Iterat
     place = {"ph": "X", "cat": track, "pid": [*GROUPS].index(track) + 1, "tid": tid}
 
     def event(name: str, began: float, ended: float, facts: dict[str, Any]) -> dict[str, Any]:
-        # Whole nanoseconds, so that rounding lets nothing end behind what it is a part of.
+        # Whole nanoseconds, so that rounding lets nothing end after what it is a part of.
         first, last = (round((moment - start) * 1e9) for moment in (began, ended))
         return place | {"name": name, "ts": first / 1e3, "dur": (last - first) / 1e3, "args": facts}
 

@@ -57,7 +57,7 @@ class Places:
     def next(self) -> Place:
         """Return another place, at a multiple of the size."""
         number = int(self._random.integers(self._ends[-1]))
-        # The first shard whose places end behind the number.
+        # The first shard whose places end after the number.
         index = int(np.searchsorted(self._ends, number, "right"))
         start = (number - (int(self._ends[index - 1]) if index else 0)) * self.size
         shard = self._shards[index]
@@ -92,7 +92,7 @@ class MeasuredCell(NamedTuple):
     range_seconds: float
     """The median time of a range."""
     connection_bytes_per_second: float | None
-    """The median rate of a connection behind the first bytes of a range; ``None``: all came at
+    """The median rate of a connection after the first bytes of a range; ``None``: all came at
     once."""
 
 
@@ -119,7 +119,7 @@ class Transfer:
 
     @property
     def rate(self) -> float:
-        """The bytes a second behind the first ones; 0 if there are none."""
+        """The bytes a second after the first ones; 0 if there are none."""
         # Without the first bytes, whose time is the wait for them and not the connection's rate.
         return (self.size - self.size_first) / (self.end - self.first)
 
@@ -430,7 +430,7 @@ class _Share:
         time = left.seconds - reserve.seconds
         if last is None:
             return SHORTEST * 2 if ranges >= FIRST_RANGES and time > 0 else None
-        # One range of each connection before the window, and one that goes on behind it.
+        # One range of each connection before the window, and one that goes on after it.
         each = last.range_seconds
         rounds = ranges / SHARE / concurrency - 2
         seconds = min(self._seconds / CELLS - 2 * each, rounds * each, LONGEST)

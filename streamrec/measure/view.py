@@ -347,7 +347,7 @@ def spent_of(spent: Limits, limits: Limits) -> list[BarRow]:
 
 
 def _row_of_budget(name: str, some: float, limit: float, text: Callable[[float], str]) -> BarRow:
-    # The time may end a bit behind its limit.
+    # The time may end a bit after its limit.
     part = min(max(some / limit, 0.0), 1.0) if limit > 0 else 0.0
     return BarRow(name, percent(part), part, f"{text(some)} of {text(limit)}")
 

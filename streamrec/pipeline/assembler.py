@@ -151,7 +151,7 @@ class Assembler:
         ceiling: RunCeiling = NO_CEILING,
     ) -> None:
         self.sent = plan.position
-        """The position behind the last batch that was sent."""
+        """The position after the last batch that was sent."""
         self._plan = plan
         self._shards = shards
         self._threads = threads

@@ -269,7 +269,7 @@ class BatchKeys:
         return f"<BatchKeys, {self._epochs} epochs later>"
 
     def key(self, before: Position) -> str:
-        """Return the key of the batch behind a position: 32 hexadecimal digits."""
+        """Return the key of the batch after a position: 32 hexadecimal digits."""
         position = self._earlier(before)
         numbers = json.dumps([self._end, position.step, position.since, position.origin])
         parts = self._stream, numbers.encode(), position.rows.tobytes()
@@ -281,7 +281,7 @@ class BatchKeys:
         return replace(batch, epoch=batch.epoch - self._epochs, next_position=position)
 
     def restore(self, batch: Batch, before: Position) -> Batch:
-        """Return a kept batch as the one behind a position."""
+        """Return a kept batch as the one after a position."""
         position_then = batch.next_position
         position = replace(
             before,
@@ -294,7 +294,7 @@ class BatchKeys:
         return replace(batch, epoch=batch.epoch + self._epochs, next_position=position)
 
     def _earlier(self, position: Position) -> Position:
-        """Return the position that stands for all of those with equal batches behind them."""
+        """Return the position that stands for all of those with equal batches after them."""
         since, step = None, 0
         if position.since is not None:
             since = position.since[0] - self._epochs, 0
@@ -378,7 +378,7 @@ class BatchCache:
         return f"<BatchCache in {self._pieces!r}>"
 
     def load(self, before: Position) -> Batch | None:
-        """Return the batch behind a position; ``None`` if there is none, or it cannot be read.
+        """Return the batch after a position; ``None`` if there is none, or it cannot be read.
 
         Raises:
             EndOfStream: The run ends there.
@@ -390,7 +390,7 @@ class BatchCache:
             return None
 
     def keep(self, batch: Batch, before: Position) -> None:
-        """Keep the batch behind a position; without memory for that, do nothing."""
+        """Keep the batch after a position; without memory for that, do nothing."""
         key = self._keys.key(before)
         if self._bytes_of(key) is not None:  # reading it has removed it, if it was damaged
             return

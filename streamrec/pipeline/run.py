@@ -192,7 +192,7 @@ class Run:
         return batch
 
     def _count(self, batch: Batch) -> None:
-        """Go to the position behind a batch that is delivered, and count it."""
+        """Go to the position after a batch that is delivered, and count it."""
         self.position = batch.next_position
         self._batches += 1
         self._records += len(batch)
@@ -211,7 +211,7 @@ class Run:
         """Stop reading; batches that are ready can still be received.
 
         Returns:
-            The position behind the ready batches, where another run can go on; ``None``: the run's
+            The position after the ready batches, where another run can go on; ``None``: the run's
             last batch is ready, or its failure.
         """
         channel = self._assembler.channel

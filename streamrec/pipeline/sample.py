@@ -71,7 +71,7 @@ async def sample_records(
             *(_if_readable(stores, url, most, compression, largest) for url in few[1:]),
         ]
     )
-    # By URL: behind empty shards, the first may be one of the others.
+    # By URL: after empty shards, the first may be one of the others.
     samples = {sampled.url: sampled for sampled in (first, *others) if sampled is not None}
     return list(samples.values())
 

@@ -238,5 +238,5 @@ def arrange(squares: Mapping[Place, Square]) -> Grid:
 
 
 def size_of_range(count: int) -> str:
-    """Return the bytes of a range, without a digit behind the point that says nothing."""
+    """Return the bytes of a range, without a digit after the point that says nothing."""
     return memory(count).replace(".0 ", " ")

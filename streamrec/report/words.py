@@ -15,7 +15,7 @@ DAY, HOUR, MINUTE = 86400, 3600, 60
 
 
 def clip(text: object, most: int = MOST_TEXT) -> str:
-    """Return foreign text on one line, without control characters, cut behind ``most`` of them."""
+    """Return foreign text on one line, without control characters, cut after ``most`` of them."""
     plain = " ".join(printable(str(text)).split())
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
@@ -30,7 +30,7 @@ def size(count: float, digits: int | None = None) -> str:
 
     Args:
         count: The number.
-        digits: The digits of a number that others are computed from; ``None``: one behind the
+        digits: The digits of a number that others are computed from; ``None``: one after the
             point.
     """
     if digits is None:

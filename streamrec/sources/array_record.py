@@ -51,7 +51,7 @@ class ArrayRecord:
     def pieces(self) -> Iterator[_RecordRange]:
         """Yield records of each file."""
         for file in self.files:
-            # The package opens the file by its path, so it is compared before and behind.
+            # The package opens the file by its path, so it is compared before and after.
             file.check()
             reader = _open(file)
             count = reader.num_records()

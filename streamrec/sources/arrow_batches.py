@@ -54,7 +54,7 @@ class ArrowMessage(NamedTuple):
     """Its first byte in the file, and the one past its last."""
     has_rows: bool
     compressed: list[int]
-    """The places of its buffers that are compressed, each behind its length when it is not."""
+    """The places of its buffers that are compressed, each after its length when it is not."""
 
     def size_decompressed(self, read: Read) -> int:
         """Return the bytes that its compressed buffers take when they are decompressed."""
@@ -127,7 +127,7 @@ class _Table:
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
-        # The table of fields stands before or behind: its distance is signed.
+        # The table of fields stands before or after: its distance is signed.
         self._fields = at - self._unpack("<i", at)[0]
 
     @classmethod

@@ -72,7 +72,7 @@ def _type_of(kind: Any) -> str | None:
         return NOTHING
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_temporal(kind):
         return None if types.is_interval(kind) else "int64"
-    # A decimal without digits behind the point is a whole number.
+    # A decimal without digits after the point is a whole number.
     if types.is_decimal(kind) and kind.scale <= 0:
         return "int64"
     if types.is_floating(kind) or types.is_decimal(kind):
@@ -275,7 +275,7 @@ def _splits(array: Any) -> Any:
 def _as_ragged(array: Any, dtype: str, name: str, *, is_given: bool) -> Ragged:
     """Return lists, the values of nested ones flat."""
     splits = _splits(array)
-    values = array.flatten()  # without what stands behind nulls
+    values = array.flatten()  # without what stands after nulls
     try:
         column, nulls = column_of(values, dtype, name, is_given=is_given)
     except WrongFeatureType as error:

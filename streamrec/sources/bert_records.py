@@ -258,7 +258,7 @@ class MaskedPairs:
 
     def _hidden(self, ids: Indices, places: Indices, seeds: npt.NDArray[np.uint64]) -> Indices:
         """Return what stands in place of the chosen tokens."""
-        index = (places + self._length).astype(np.uint64)  # behind those of the words
+        index = (places + self._length).astype(np.uint64)  # after those of the words
         # The upper 53 bits: as many as a double has, so that each number below 1 is as likely.
         draws = (numbers(index, seeds) >> np.uint64(11)) * 2.0**-53
         other = numbers(index + np.uint64(self._length), seeds)

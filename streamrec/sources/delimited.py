@@ -51,7 +51,7 @@ class RowEnds:
         self._rows = re.compile(rb"(?:(?:%b|%b%b|%b)*+\n)*+" % (text, opening, inner, other))
 
     def __call__(self, data: bytes) -> int:
-        """Return the place behind the last row of data that begins with a row; 0: none ends."""
+        """Return the place after the last row of data that begins with a row; 0: none ends."""
         end = self._end(data)
         return last_end(data) if not end and len(data) > MOST_BYTES else end
 

@@ -42,7 +42,7 @@ class Document:
 
 
 def document_end(data: bytes) -> int:
-    """Return the place behind the last blank line; 0 where there is none."""
+    """Return the place after the last blank line; 0 where there is none."""
     end = data.rfind(b"\n")
     while end > 0:
         before = data.rfind(b"\n", 0, end)

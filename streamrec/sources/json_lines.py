@@ -39,7 +39,7 @@ _SPAN = 1 << 20
 
 @dataclass(frozen=True)
 class ArrayPiece(TextPiece):
-    """Whole elements of an array, with what stands before and behind them.
+    """Whole elements of an array, with what stands before and after them.
 
     Args:
         first: The number of its first element, from 0.
@@ -62,7 +62,7 @@ def _brackets() -> npt.NDArray[np.int8]:
 
 
 def _bounds(data: bytes, *, is_first: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
-    """Return the places of the elements' first bytes, those behind them, and the open brackets."""
+    """Return the places of the elements' first bytes, those after them, and the open brackets."""
     import numpy as np
 
     # An escaped quote does not end a text; two other characters in its place keep all places.
@@ -94,7 +94,7 @@ class _Ends:
         """Elements before the place where the data begins."""
 
     def __call__(self, data: bytes) -> int:
-        """Return the place behind the last line or element; 0: none ends."""
+        """Return the place after the last line or element; 0: none ends."""
         # The first character that is not white space tells it, for all of the file.
         if self.is_array is None:
             begin = data.lstrip()[:1]
@@ -134,7 +134,7 @@ def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
     """Yield each element with its place, and an error for what wrongly stands before it.
 
     Raises:
-        DataError: The array does not end behind its last element.
+        DataError: The array does not end after its last element.
     """
     import numpy as np
 
@@ -167,7 +167,7 @@ def _fault_of_end(data: bytes, at: int, number: int, open_at: int | None) -> tup
 
     Args:
         data: The text, with the array's end.
-        at: The place behind the last element.
+        at: The place after the last element.
         number: The elements of the array.
         open_at: The place of an element that does not end.
     """

@@ -290,7 +290,7 @@ INDEX_COPIES = 16
 HEAD = 64 << 10
 """Bytes of one request for offsets; those of samples are one more."""
 _OPENED: dict[str, Any] = {"bz2": bz2.open, "gz": gzip.open, "zstd": zstd.open}
-"""Decompression by the name that the index has for it, behind which a level may stand."""
+"""Decompression by the name that the index has for it, after which a level may stand."""
 # Without slashes: the name of an index must not lead out of its directory.
 Name = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
 
@@ -372,7 +372,7 @@ def read_index(
 
 def _check(shard: MDSShard, is_like: bool, files: Mapping[str, StoredFile], url: str) -> None:
     name = shard.stored.basename
-    # Streaming writes the level behind a colon, as in "zstd:7".
+    # Streaming writes the level after a colon, as in "zstd:7".
     kind = (shard.compression or "none").partition(":")[0]
     if not is_like:
         raise ConfigError(
@@ -472,7 +472,7 @@ def _samples(
     # last.
     stored.seek(4 * (1 + first))
     offsets = np.frombuffer(_exactly(stored, 4 * (stop - first + 1)), "<u4").tolist()
-    # So no sample lies in the offsets, behind the end, or in another sample.
+    # So no sample lies in the offsets, after the end, or in another sample.
     bounds = [4 * (count + 2), *offsets, shard.raw_data.bytes]
     if bounds != sorted(bounds):
         raise ValueError("its offsets do not ascend")
@@ -484,7 +484,7 @@ def _samples(
 
 
 def _check_end(stored: IO[bytes]) -> None:
-    if stored.read(1):  # behind the last byte stands a checksum
+    if stored.read(1):  # after the last byte stands a checksum
         raise ValueError("it is longer than the index says")
 
 

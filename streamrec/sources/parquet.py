@@ -90,7 +90,7 @@ class PageWatch:
 
     Args:
         begin: The first byte of the pages in the file.
-        end: The byte behind the last.
+        end: The byte after the last.
         values: The values of all data pages.
         together: The values that are read together.
         check: Called with each page, and the bytes of all pages that values which are read together
@@ -131,7 +131,7 @@ class PageWatch:
                 if not self._seen:
                     part = data[begin - at : stop - at]
             else:
-                # Arrow begins to read behind the first byte of this header.
+                # Arrow begins to read after the first byte of this header.
                 part = read(self._next, min(LONGEST, self._end - self._next))
             try:
                 page = page_at(part, 0)

@@ -119,7 +119,7 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and the place behind it."""
+    """Return a number of seven bits a byte, and the place after it."""
     value = 0
     # Bounded: a file could set the sign of continuation for ever.
     for shift in range(0, 64, 7):
@@ -159,7 +159,7 @@ class PageHeader(NamedTuple):
     values: int
     """Its values, of a data page with those that are null."""
     at: int = 0
-    """The place behind its header in the bytes of the column."""
+    """The place after its header in the bytes of the column."""
     stored: int = 0
     """Bytes of it there."""
     levels: int | None = None

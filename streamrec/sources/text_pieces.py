@@ -69,7 +69,7 @@ def open_plain(file: StoredFile) -> Iterator[IO[bytes]]:
 
 
 def last_end(data: bytes) -> int:
-    """Return the place behind the last line feed; 0 where there is none."""
+    """Return the place after the last line feed; 0 where there is none."""
     return data.rfind(b"\n") + 1
 
 
@@ -84,7 +84,7 @@ def text_pieces(
 
     Args:
         file: The file.
-        end_of: Returns the place behind the last end of a row; 0 where none ends.
+        end_of: Returns the place after the last end of a row; 0 where none ends.
         what: The thing that ends there, for messages.
         size: The bytes of a piece, about.
 

@@ -55,7 +55,7 @@ class Handle:
         )
 
     def mark(self) -> Mark:
-        """Return the point behind what was taken: in no time, unlike a state."""
+        """Return the point after what was taken: in no time, unlike a state."""
         return self.stream._cursor.mark()
 
     def go_back(self, mark: Mark) -> None:

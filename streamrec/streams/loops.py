@@ -33,7 +33,7 @@ log = logging.getLogger("streamrec")
 
 
 class Lookahead:
-    """The next batches of a run, and the error or the end that comes behind them."""
+    """The next batches of a run, and the error or the end that comes after them."""
 
     def __init__(self) -> None:
         self._came: deque[Batch | Exception] = deque()

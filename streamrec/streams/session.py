@@ -364,7 +364,7 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
 # -- the warm start --------------------------------------------------------------------------------
 
 # First batches come from a thread, while the engine process imports its libraries. The thread has a
-# small budget, and the process goes on behind the last of its batches. This takes a stream that can
+# small budget, and the process goes on after the last of its batches. This takes a stream that can
 # go on anywhere at little cost, and that calls no function of the user's: those belong into the
 # process. The thread reads a short run alone, since that is over before the process is ready.
 
@@ -410,7 +410,7 @@ class WarmStartSession:
             self._is_short = _is_short(settings, rank, dataset.objects)
             return Entry(position, None if self._is_short else _small_budget(dataset))
 
-        # This opens the dataset and calls begin, so the attributes of begin are there behind it.
+        # This opens the dataset and calls begin, so the attributes of begin are there after it.
         # Without fetch processes, which would start twice.
         alone = settings.model_copy(update={"fetch_processes": 0})
         thread = ThreadSession(alone, rank, begin)
@@ -480,13 +480,13 @@ class WarmStartSession:
             self._feed.close()
 
     def _hand_off(self, thread: ThreadSession, feed: BlockingFeed) -> None:
-        """Have the process go on behind what the thread has ready, and close the thread then."""
+        """Have the process go on after what the thread has ready, and close the thread then."""
         is_enough = not self._is_short and thread.statistics().get("bytes_used", 0) >= ENOUGH
         if self._end is None and (feed.answers or is_enough):
             self._end = thread.halt()
         if self._end is None:
             return
-        # The process begins behind what the thread has ready, so that is delivered first.
+        # The process begins after what the thread has ready, so that is delivered first.
         is_through = self._step() >= self._end.step
         if not feed.has_begun and (is_through or feed.answers):
             feed.begin(self._end)

@@ -204,7 +204,7 @@ def batches(
 
 
 async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> None:
-    """Refuse an offset behind the shard's end, which would look like the end of its records."""
+    """Refuse an offset after the shard's end, which would look like the end of its records."""
     from streamrec.stores.base.protocol import ObjectInfo, read_range
     from streamrec.stores.open import Stores
 

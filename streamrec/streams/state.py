@@ -1,4 +1,4 @@
-"""The state of a stream: its place behind all that was taken, and whose turn it is to take.
+"""The state of a stream: its place after all that was taken, and whose turn it is to take.
 
 Two that wait for the next batch of a stream would both get the same one.
 """
@@ -69,11 +69,11 @@ class Mark(NamedTuple):
 
 
 class Cursor:
-    """The place behind what was taken. It knows no session, and outlives each of them."""
+    """The place after what was taken. It knows no session, and outlives each of them."""
 
     def __init__(self) -> None:
         self._resume_points: Points = (Beginning(),)
-        """The place behind all that came; one of each rank, if their states were loaded."""
+        """The place after all that came; one of each rank, if their states were loaded."""
         self._starts = Starts(self._resume_points, self._resume_points)
         self._rows: deque[Row | bytes] = deque()
         """Single records that came and wait to be taken."""
@@ -145,7 +145,7 @@ class Cursor:
         """Go to where the next run begins.
 
         Raises:
-            BatchOutOfOrder: The run ended before the batch that was due, or behind it.
+            BatchOutOfOrder: The run ended before the batch that was due, or after it.
         """
         self._check(position.step)
         self._begin_at((position,))
@@ -214,7 +214,7 @@ class Cursor:
         self._rows.clear()
 
     def _check(self, step: int) -> None:
-        """Refuse what stands behind another step than the last one that was taken."""
+        """Refuse what stands after another step than the last one that was taken."""
         last = self._resume_points[0]
         # How many steps lie before a later epoch is not known here: it follows from the settings.
         if step != self.step and (isinstance(last, Position) or not last.epoch):

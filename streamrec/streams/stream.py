@@ -476,7 +476,7 @@ class Stream(Stateful, Generic[Item]):
 def take(stream: Stream[Item], count: int) -> Take[Item]:
     """Return the next ``count`` batches (or single records), for ``for`` and ``async for``.
 
-    Nothing behind them is taken: the stream's state is that of the last of them, and the next
+    Nothing after them is taken: the stream's state is that of the last of them, and the next
     loop goes on there. There are fewer where the run ends before.
 
     Args:

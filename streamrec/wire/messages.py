@@ -163,7 +163,7 @@ class End(Message):
     """The end of a run; the client may subscribe again."""
 
     position: bytes
-    """The position behind the run."""
+    """The position after the run."""
 
 
 @dataclass(frozen=True)

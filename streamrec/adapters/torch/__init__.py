@@ -61,7 +61,7 @@ def as_loader(
         targets: As the inputs; ``None``: no pairs.
         restart: True: each loop begins at the beginning of the run, also after a ``break``, as an
             evaluation is to do. ``None``: loops of Lightning that evaluate do; a loop with
-            gradients off that goes on behind a ``break`` is warned of. False: none does.
+            gradients off that goes on after a ``break`` is warned of. False: none does.
 
     Raises:
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.

@@ -111,7 +111,7 @@ class CudaMover(Mover):
 
     def send(self, batch: Any) -> Any:
         """Begin to copy a batch, and return at once."""
-        # The memory of an earlier batch may be used anew: only behind the work that was on it.
+        # The memory of an earlier batch may be used anew: only after the work that was on it.
         self._side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._side):
             sent = each_tensor(batch, self._copy)
@@ -187,7 +187,7 @@ class Loader(IterableDataset[Any]):
         self._mover: Mover = mover_to(device)
         self._notice, self._loads = Notice(), 0
         self._ahead: tuple[Any, Any] = (None, None)
-        """The batch behind the one that was given last, and what the mover returned for it."""
+        """The batch after the one that was given last, and what the mover returned for it."""
         self._has_given = False
         """True within a run, from its first batch on."""
         self._is_loaded = False
@@ -201,7 +201,7 @@ class Loader(IterableDataset[Any]):
         self._has_agreed = False
         self._fetcher: Fetcher = None
         self._history: deque[Mark] = deque(maxlen=MOST)
-        """The points behind the last batches, where Lightning reads ahead."""
+        """The points after the last batches, where Lightning reads ahead."""
 
     def __repr__(self) -> str:
         return f"<Loader of {self._stream!r}>"
@@ -382,7 +382,7 @@ class Loader(IterableDataset[Any]):
         self._has_given = self._is_loaded = self._is_ended = self._is_over = False
 
     def _state(self) -> dict[str, Any]:
-        """Return the state behind what the trainer has got."""
+        """Return the state after what the trainer has got."""
         waiting = batches_waiting(self._fetcher)
         if waiting:
             # The oldest that is known, where more batches wait than are looked back.

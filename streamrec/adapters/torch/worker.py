@@ -33,7 +33,7 @@ def of_loader(state: Mapping[str, Any], rank: Rank, *, is_ended: bool) -> dict[s
     """Return a loader's state.
 
     Args:
-        state: The stream's state behind the last batch given.
+        state: The stream's state after the last batch given.
         rank: Whose state it is.
         is_ended: The run has ended there, and the trainer saw it.
     """

@@ -205,7 +205,7 @@ def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
 def _host_and_port(text: str) -> tuple[str, int]:
     _check(text.startswith("[") or text.count(":") < 2, "an IPv6 address must stand in brackets")
     parts = urlsplit(f"//{text}")
-    # It differs where a path stands behind, or a tab or line break that urlsplit drops.
+    # It differs where a path follows, or a tab or line break that urlsplit drops.
     _check(parts.netloc == text and parts.hostname is not None, "the host is missing")
     _check(parts.port is not None, "the port is missing")
     return str(parts.hostname), int(parts.port or 0)

@@ -339,7 +339,7 @@ def _values(files: list[SecretFiles[list[bytes]]]) -> list[bytes]:
 
 
 def _is_among(digest_shown: bytes, digests: list[bytes]) -> bool:
-    # All of them, also behind one that is equal: the time must not tell which it was.
+    # All of them, also after one that is equal: the time must not tell which it was.
     matches = [hmac.compare_digest(digest, digest_shown) for digest in digests]
     return any(matches)
 

@@ -162,7 +162,7 @@ class BlockingConnection:
     def _receive_all(self, buffer: memoryview) -> int:
         if len(buffer) < 4 * AT_ONCE or self.is_local:
             return self._socket.recv_into(buffer, 0, socket.MSG_WAITALL)
-        # The end is left for another call: nothing may come behind it, and nobody would be woken.
+        # The end is left for another call: nothing may come after it, and nobody would be woken.
         self._wake_for(AT_ONCE)
         try:
             return self._socket.recv_into(buffer[:-AT_ONCE], 0, socket.MSG_WAITALL)

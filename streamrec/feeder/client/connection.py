@@ -159,7 +159,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._nonce = 0
         self._waste = bytearray()
         """Memory for the bytes of a peer that broke the protocol: only its end is of interest; and
-        for those that the loop looks for behind the end, where TLS is spoken."""
+        for those that the loop looks for after the end, where TLS is spoken."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "open"
@@ -454,7 +454,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 self._write(replies)
 
     def _write(self, data: Sequence[memoryview]) -> None:
-        """Write buffers behind those that wait."""
+        """Write buffers after those that wait."""
         if not self._encrypts or (not self._plain and sum(part.nbytes for part in data) <= AT_ONCE):
             self._transport.writelines(data)
             return

@@ -158,7 +158,7 @@ class Failover:
         Returns:
             The error to raise, where it cannot be healed or time is up; ``None``: go on.
         """
-        # Without the advice behind the semicolon: an error that lists attempts has one of its own.
+        # Without the advice after the semicolon: an error that lists attempts has one of its own.
         reason = str(error).partition(";")[0]
         if isinstance(error, StateError):
             error = type(error)(f"{self.address}: {error.message}")

@@ -1,8 +1,8 @@
-"""Feeds that heal: where one feeder fails they go on at the next, behind the last batch.
+"""Feeds that heal: where one feeder fails they go on at the next, after the last batch.
 
 Each holds the feed of one connection at a time, and asks :mod:`streamrec.feeder.client.failover`
 what to do when that fails. What the feed had received whole is delivered first, so nothing is lost;
-the next one begins behind it, so nothing is repeated.
+the next one begins after it, so nothing is repeated.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
 
 
 def find_functions(order: dict[str, Any]) -> None:
-    """Find the user's functions where the parent finds them, behind everything else."""
+    """Find the user's functions where the parent finds them, after everything else."""
     # Behind: what this process has found itself must stay what it is.
     sys.path += [place for place in order["path"] if place not in sys.path]
 

@@ -90,7 +90,7 @@ class FeedSource:
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """The position behind the last batch."""
+        """The position after the last batch."""
         return self._feed.position
 
     @asynccontextmanager

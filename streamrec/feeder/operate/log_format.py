@@ -129,7 +129,7 @@ class LogThread(logging.Handler):
     """A handler that writes in a thread of its own, so that a slow reader of the log holds up none.
 
     Where so many lines wait that there is no room for another, that one is dropped. The next line
-    that has room comes behind one that says how many were dropped.
+    that has room comes after one that says how many were dropped.
 
     Args:
         stream: The stream to write to.
@@ -164,7 +164,7 @@ class LogThread(logging.Handler):
             )
 
     def close(self) -> None:
-        """End the thread behind the lines that wait."""
+        """End the thread after the lines that wait."""
         super().close()
         with suppress(queue.Full):  # the thread ends with the process
             self._lines.put_nowait(None)

@@ -93,7 +93,7 @@ class Readings:
         else:
             reading, number = _SharedReading(self._start(reader, position), position), 0
             readings.append(reading)
-        # Counted at once, and not behind an await: the last one to leave ends the reading.
+        # Counted at once, and not after an await: the last one to leave ends the reading.
         reading.replicas += 1
         return reading, number
 
@@ -190,7 +190,7 @@ class _SharedReading:
         self.replicas = 0
         """The number of those that have joined it, and not left."""
         self.position = position
-        """The position behind its last batch; at the end of the run, that of the next one."""
+        """The position after its last batch; at the end of the run, that of the next one."""
         self._start = start
         self._run: ServedRun | None = None
         self._most = 0

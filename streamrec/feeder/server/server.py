@@ -226,7 +226,7 @@ class Feeder(Service):
         self._stop_listening()
         cut: set[asyncio.Task[None]] = set()
         for connection in self.admission.guests:
-            # What is being sent is still sent whole: the conversation ends behind it.
+            # What is being sent is still sent whole: the conversation ends after it.
             connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
             _, cut = await asyncio.wait(self._tasks, timeout=grace)

@@ -134,7 +134,7 @@ class Subscription:
     since: float = field(default_factory=time.time)
     """The time of its beginning in seconds since 1970."""
     step: int = 0
-    """The step behind the last batch that was sent."""
+    """The step after the last batch that was sent."""
     batches: int = 0
     records: int = 0
     bytes: int = 0
@@ -155,7 +155,7 @@ class Subscription:
         self._ended, self._run = self.measures(), None
 
     def count(self, step: int, records: int, nbytes: int) -> None:
-        """Count a batch that was sent, behind which the run stands at ``step``."""
+        """Count a batch that was sent, after which the run stands at ``step``."""
         self.step = step
         self.batches += 1
         self.records += records
@@ -278,7 +278,7 @@ class FeederStatistics:
             self._end(dataset, _measures_of_shared(run))
 
     def count_batch(self, subscription: Subscription, step: int, records: int, nbytes: int) -> None:
-        """Count a batch that was sent, behind which the run stands at ``step``."""
+        """Count a batch that was sent, after which the run stands at ``step``."""
         dataset = subscription.dataset
         self.batches[dataset] += 1
         self.records[dataset] += records

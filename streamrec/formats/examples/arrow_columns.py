@@ -94,7 +94,7 @@ def _lists(name: str, array: Any) -> Ragged:
     """Return lists as ragged rows; a null list is an empty one."""
     import pyarrow.compute as pc
 
-    values = array.flatten()  # without what stands behind nulls, or outside of a slice
+    values = array.flatten()  # without what stands after nulls, or outside of a slice
     if values.null_count and not _is_list(values.type):
         raise WrongFeatureType(
             "a list has a null among its values, which no feature can hold; drop or fill it",

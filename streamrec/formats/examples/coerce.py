@@ -83,7 +83,7 @@ MISSING = "a value is missing in it; fill it, or leave the feature out of such r
 def missing_row(value: Any) -> int | None:
     """Return the first row of an array, a series or a column without a value; ``None``: all have.
 
-    Otherwise NumPy would give what stands behind a mask, or NaN, for which whole numbers become
+    Otherwise NumPy would give what stands after a mask, or NaN, for which whole numbers become
     floats.
     """
     is_missing: Any = None

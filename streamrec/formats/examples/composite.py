@@ -271,7 +271,7 @@ def _splits(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Intege
 
 
 def _starts(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    # The number behind each; behind a record's last one stands the count of its values.
+    # The number after each; after a record's last one stands the count of its values.
     after = np.roll(numbers, -1)
     after[_firsts(rows) + rows[rows > 0] - 1] = counts[rows > 0]
     return _rising(after - numbers, rows), rows

@@ -1,6 +1,6 @@
 """Encoding of whole columns as serialized Examples and SequenceExamples.
 
-A column is described to the kernel, which writes the values of each row behind their heads.
+A column is described to the kernel, which writes the values of each row after their heads.
 Source: protobuf.dev/programming-guides/encoding.
 """
 

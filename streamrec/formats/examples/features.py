@@ -133,7 +133,7 @@ class FeatureParser:
         }
         self._needs = {(name, False): need for name, need in needs.by_name.items()}
         self._needs |= {(name, True): need for name, need in steps.by_name.items()}
-        # One call of the kernel gives the columns of the context, and behind them those of the
+        # One call of the kernel gives the columns of the context, and after them those of the
         # lists.
         self._split = len(needs.by_name)
         # Only rows of any length find nothing, and no error, in what is a feature list.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Packs(NamedTuple):
-    """Packs, and for each of them the place from which packing resumes behind it."""
+    """Packs, and for each of them the place from which packing resumes after it."""
 
     columns: dict[str, npt.NDArray[Any]]
     """``[packs, length]``: a feature's values, ``<name>_segment_ids`` and ``<name>_positions``."""
@@ -83,7 +83,7 @@ class Sequences(NamedTuple):
         return Sequences(values, self.splits[:, first:] - begins[:, None])
 
     def join(self, more: Sequences) -> Sequences:
-        """Return these documents with more behind them."""
+        """Return these documents with more after them."""
         values = {
             name: np.concatenate([array, more.values[name]]) for name, array in self.values.items()
         }

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _HEADER = struct.Struct("<10xIIii2xH")
-"""The place of the pixels, the size of the header behind it, width, height, and bits a pixel."""
+"""The place of the pixels, the size of the header after it, width, height, and bits a pixel."""
 _OLDEST = 12
 """Bytes of the header of OS/2 1.x, which has its fields at other places."""
 _COMPRESSION = 30

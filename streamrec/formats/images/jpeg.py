@@ -111,7 +111,7 @@ _SPACES = {"L": "Gray", "RGB": "YCbCr", "CMYK": "CMYK"}
 _NOT_NAMED = (ValueError, KeyError)
 """What simplejpeg raises of samplings for which TurboJPEG, or itself, has no name."""
 _ALONE = {0x00, 0x01, *range(0xD0, 0xD9), 0xFF}
-"""Markers without a length, and bytes behind 0xFF that make no marker. Source: ITU-T T.81, B.1."""
+"""Markers without a length, and bytes after 0xFF that make no marker. Source: ITU-T T.81, B.1."""
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The markers that begin a frame."""
 _READ = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
@@ -231,7 +231,7 @@ def _check_supported(contents: memoryview) -> None:
         why = f"has {frame[0]} bits a channel"
     elif frame[5] not in (1, 3, 4):
         why = f"has {frame[5]} channels"
-    # A segment behind the first scan would say it (ITU-T T.81, B.2.5).
+    # A segment after the first scan would say it (ITU-T T.81, B.2.5).
     elif not height:
         why = "has its height only after its pixels"
     else:
@@ -321,7 +321,7 @@ def _tidy(octets: bytes) -> bytes:
 def _decode(contents: memoryview, space: str, wanted: OutputForm, out: npt.NDArray[Any]) -> None:
     with _refusing(contents):
         damage = _decode_by_turbo(contents, space, wanted, out)
-        # The first warning ends the decoding: without this harmless one, real damage behind it
+        # The first warning ends the decoding: without this harmless one, real damage after it
         # shows.
         if _BETWEEN in damage:
             damage = _decode_by_turbo(_tidy(bytes(contents)), space, wanted, out)

@@ -105,12 +105,12 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
 def _measure(contents: memoryview, wanted: OutputForm) -> tuple[int, int, int]:
     """Return the number of frames that are given, and the canvas's height and width.
 
-    If only the first frame is wanted, those behind it may be truncated.
+    If only the first frame is wanted, those after it may be truncated.
     """
     count = height = width = 0
     try:
         for frame in _frames(contents):
-            # EOFError, since the cut-off errors below are forgiven behind the first frame.
+            # EOFError, since the cut-off errors below are forgiven after the first frame.
             if not (frame.width and frame.height):
                 raise EOFError("a frame has no pixels")
             count, height, width = count + 1, max(height, frame.height), max(width, frame.width)
@@ -161,14 +161,14 @@ def _frames(contents: memoryview) -> Iterator[_GIFFrame]:
 
 
 def _palette(contents: memoryview, at: int, flags: int) -> tuple[memoryview, int]:
-    """Return the palette that begins here, if flags say so, and the place behind it."""
+    """Return the palette that begins here, if flags say so, and the place after it."""
     # The low bits are the power of two, less one, of the colours (GIF89a, sections 18 and 20).
     size = 3 << (flags & 7) + 1 if flags & _HAS_PALETTE else 0
     return contents[at : at + size], at + size
 
 
 def _behind_blocks(contents: memoryview, at: int) -> int:
-    """Return the place behind blocks of data, of which an empty one is the last."""
+    """Return the place after blocks of data, of which an empty one is the last."""
     while contents[at]:
         at += 1 + contents[at]
     return at + 1

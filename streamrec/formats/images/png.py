@@ -195,7 +195,7 @@ class _Plain(NamedTuple):
     pieces: tuple[slice, ...]
     """The places of the compressed rows: the contents of the chunks IDAT."""
     end: int
-    """The byte behind the picture's last chunk."""
+    """The byte after the picture's last chunk."""
 
     @property
     def colours(self) -> npt.NDArray[np.uint32]:
@@ -266,7 +266,7 @@ def _codec() -> Any:
 
 
 def _is_intact(contents: memoryview, body: slice) -> bool:
-    """Return whether a chunk matches the CRC behind it, which is over its name, too."""
+    """Return whether a chunk matches the CRC after it, which is over its name, too."""
     stored = int.from_bytes(contents[body.stop : body.stop + 4], "big")
     computed: int = _codec().crc32(contents[body.start - 4 : body.stop])
     return computed == stored

@@ -1,1 +1,1 @@
-"""Shards: TFRecord frames, compression, the index, and the search behind damage."""
+"""Shards: TFRecord frames, compression, the index, and the search after damage."""

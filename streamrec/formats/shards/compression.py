@@ -98,7 +98,7 @@ OUTPUT = 256 << 10
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"
-"""The magic number of a skippable frame behind its first byte, which is 0x50 to 0x5f (RFC 8878,
+"""The magic number of a skippable frame after its first byte, which is 0x50 to 0x5f (RFC 8878,
 3.1.2). pzstd begins with such a frame."""
 _ZLIB = 0x78
 """The first byte of a zlib stream with a 32 KiB window; the first two are a multiple of 31."""
@@ -213,7 +213,7 @@ class Decompressor:
 
         Returns:
             How many bytes of the source were taken, and how many of the target written. Up to
-            ``INPUT`` bytes that were taken wait for those behind them, or for :meth:`end`.
+            ``INPUT`` bytes that were taken wait for those after them, or for :meth:`end`.
 
         Raises:
             CorruptCompression: The bytes are not such a stream, or a checksum in it is wrong.
@@ -312,7 +312,7 @@ class Decompressor:
         self.consumed += count
 
     def _padding(self, data: memoryview) -> int:
-        """Return the number of zeros behind a gzip member with which the data begin."""
+        """Return the number of zeros after a gzip member with which the data begin."""
         # Zeros fill up the blocks of tapes and disks; gzip skips them too.
         if self.kind != "gzip" or not self.members:
             return 0

@@ -312,7 +312,7 @@ def _dataset_of(url: str) -> str | None:
 def plain_url(url: str) -> str:
     """Return a URL without what follows the name: a query of http, or the archive of a chain.
 
-    Both stand behind the names of what is beside a shard, too; the query may be a signature.
+    Both stand after the names of what is beside a shard, too; the query may be a signature.
     """
     if "?" not in url and "::" not in url:  # most of a million
         return url

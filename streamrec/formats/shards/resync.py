@@ -1,8 +1,8 @@
-"""Resynchronisation: the search for the next intact record behind a damaged one.
+"""Resynchronisation: the search for the next intact record after a damaged one.
 
 It follows three rules:
 
-1. A length that matches its CRC is trusted. So a damaged payload behind an intact header is exactly
+1. A length that matches its CRC is trusted. So a damaged payload after an intact header is exactly
    one record, whatever its bytes look like: a TFRecord inside a record is never taken for records.
    If the frame then reaches beyond the shard's end, the shard was cut short, and all is lost.
 2. Where the length and its CRC contradict each other, one of them may be right: the length as it
@@ -55,7 +55,7 @@ FIRST_STEP, LARGEST_STEP = 4 << 10, 1 << 20
 """The bytes by which the search goes on, doubled each time: few are held if the next record is
 near, and few steps are made if it is far."""
 MOST_TRIES = 64
-"""The number of intact headers with a damaged payload behind which a search goes on at the next
+"""The number of intact headers with a damaged payload after which a search goes on at the next
 byte. From then on it skips such a frame, so that each byte is checked a bounded number of times."""
 STRIDE = 1 << 16
 """The number of offsets checked together, so that their arrays stay in the processor's cache."""

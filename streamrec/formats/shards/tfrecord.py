@@ -73,7 +73,7 @@ def corrupt_row(rows: RecordRows) -> int:
 
 
 def footers(block: RecordBlock) -> Indices:
-    """Return int64 ``[records]``: the stored CRC behind each payload; 0 for damaged records."""
+    """Return int64 ``[records]``: the stored CRC after each payload; 0 for damaged records."""
     if block.lost or not len(block):
         return np.zeros(len(block), np.int64)
     # One view of all bytes as overlapping numbers: several times faster than to join four bytes.
@@ -83,7 +83,7 @@ def footers(block: RecordBlock) -> Indices:
 
 
 def footer(block: RecordBlock, row: int) -> int:
-    """Return the stored CRC behind the payload of one row."""
+    """Return the stored CRC after the payload of one row."""
     end = block.offsets.item(row) + block.lengths.item(row)
     return int.from_bytes(block.buffer[end : end + FOOTER].tobytes(), "little")
 
@@ -111,11 +111,11 @@ class DamagedSpan(NamedTuple):
     fault: DataError
     """The fault at its beginning, or at that of the first span which it continues."""
     unread: int = 0
-    """The stored bytes behind it of a compressed shard, which cannot be decompressed."""
+    """The stored bytes after it of a compressed shard, which cannot be decompressed."""
 
     @property
     def end(self) -> int:
-        """The byte of the shard behind the stretch."""
+        """The byte of the shard after the stretch."""
         return self.offset + len(self.content)
 
 
@@ -135,7 +135,7 @@ class FrameScanner:
         share: The bytes of such a record that may be allocated before they have arrived.
         most: The length of the longest record, in bytes; a longer one is a fault.
         counts_gaps: Count a stretch with an unknown number of lost records as one record; else the
-            records behind it are numbered as if there had been none.
+            records after it are numbered as if there had been none.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class FrameScanner:
             return self._step_over(view, self._search)
         blocks: list[RecordBlock] = []
         begin = self._complete_tail(view, blocks) if self._tail else 0
-        # Still incomplete, so the view is used up; or a fault, behind which nothing is read.
+        # Still incomplete, so the view is used up; or a fault, after which nothing is read.
         if self._tail or self._fault:
             return blocks, begin
         stop, needed = self._scan(view, begin, len(view), blocks)
@@ -214,7 +214,7 @@ class FrameScanner:
         return blocks, len(view)
 
     def recover(self, fault: DataError) -> None:
-        """Go on behind a fault that was raised, with a search for the next intact record.
+        """Go on after a fault that was raised, with a search for the next intact record.
 
         The next calls of ``scan`` search, from the bytes that follow those consumed, and add the
         spans given up to ``damaged``. At the shard's end a call without bytes ends the search.
@@ -238,7 +238,7 @@ class FrameScanner:
 
     @property
     def searching(self) -> bool:
-        """True while the next intact record behind a fault is being searched for."""
+        """True while the next intact record after a fault is being searched for."""
         return self._search is not None
 
     @property
@@ -247,7 +247,7 @@ class FrameScanner:
         return self._fault is not None
 
     def finish(self) -> None:
-        """Check that the shard ends behind a record.
+        """Check that the shard ends after a record.
 
         Raises:
             TruncatedShard: The shard ends inside a record.

@@ -392,7 +392,7 @@ def _strings(content: bytes, count: int) -> list[bytes]:
 
 
 def _length(content: bytes, place: int) -> tuple[int, int]:
-    """Read one varint of at most 32 bits; return it and the place behind it."""
+    """Read one varint of at most 32 bits; return it and the place after it."""
     value = 0
     for shift, octet in enumerate(content[place : place + 5]):
         # Seven bits a byte, the lowest first; the eighth says that more follow.

@@ -187,7 +187,7 @@ def _offsets(count: int) -> Indices:
 
 
 def _whole(ends: Indices) -> Indices:
-    """Return the array of offsets whose part behind the leading 0 is ``ends``."""
+    """Return the array of offsets whose part after the leading 0 is ``ends``."""
     # The base of a slice is the array from which it was cut.
     offsets = ends.base
     assert isinstance(offsets, np.ndarray)

@@ -71,7 +71,7 @@ def _joined(arrays: list[Indices]) -> Indices:
 
 
 def corrupt_row(rows: RecordRows, large: int = 0) -> int:
-    """Return the first row whose CRC behind it is wrong or missing; -1 if all are intact.
+    """Return the first row whose CRC after it is wrong or missing; -1 if all are intact.
 
     Args:
         rows: Payloads inside of their frames.

@@ -91,7 +91,7 @@ def _described(field: FieldColumn) -> tuple[Any, ...]:
     if splits is None or isinstance(values, tuple):
         return -1, field.heads, field.omits_last, values, None, missing
     width = 0 if values.dtype == np.int64 else values.itemsize
-    # The extension reads items by plain loads, one behind the other.
+    # The extension reads items by plain loads, one after the other.
     values = np.require(values, requirements=["C", "A"])
     splits = np.require(splits, np.int64, ["C", "A"])
     return width, field.heads, field.omits_last, values, splits, missing

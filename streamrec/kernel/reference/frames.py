@@ -76,14 +76,14 @@ def scan_frames(
 
 
 def _is_intact(view: memoryview, begin: int, end: int) -> bool:
-    """Return ``True`` if a CRC stands behind the payload and matches it."""
+    """Return ``True`` if a CRC stands after the payload and matches it."""
     if end + FOOTER > len(view):
         return False
     return bool(mask(_crc32c.crc32c(view[begin:end])) == _CRC.unpack_from(view, end)[0])
 
 
 def corrupt_row(rows: RecordRows, large: int = 0) -> int:
-    """Return the first row whose CRC behind it is wrong or missing; -1 if all are intact.
+    """Return the first row whose CRC after it is wrong or missing; -1 if all are intact.
 
     Args:
         rows: Payloads inside of their frames.

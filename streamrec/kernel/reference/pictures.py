@@ -14,7 +14,7 @@ def unfilter(filtered: Bytes, rows: int, pixel: int, out: ByteArray) -> bool:
     """Undo the filters of a PNG's rows.
 
     Args:
-        filtered: The rows, each behind the byte that names its filter.
+        filtered: The rows, each after the byte that names its filter.
         rows: The number of rows.
         pixel: Bytes of a pixel: 1, 2, 3, 4, 6 or 8.
         out: uint8, C-contiguous: the rows without that byte.

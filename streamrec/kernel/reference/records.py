@@ -108,7 +108,7 @@ def _parts(field: FieldColumn) -> Iterator[bytes]:
     def head(size: int) -> bytes:
         heads = field.heads[:-1] if field.omits_last and not size else field.heads
         inner = b""
-        # From the inside out, since a head tells the size of all behind it.
+        # From the inside out, since a head tells the size of all after it.
         for outer in reversed(heads):
             inner = outer + _varint(len(inner) + size) + inner
         return inner

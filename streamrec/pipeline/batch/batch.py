@@ -151,5 +151,5 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
         return html_table(f"Batch of {self.rows} rows, epoch {self.epoch}", forms)
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Return the names that notebooks complete behind ``batch[``."""
+        """Return the names that notebooks complete after ``batch[``."""
         return list(self.columns)

@@ -58,7 +58,7 @@ def generator_for(
 
 
 def takes_generator(setting: str, function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function has a parameter named ``rng`` behind its first one.
+    """Return whether a function has a parameter named ``rng`` after its first one.
 
     Args:
         setting: The name of the setting, for errors.
@@ -188,7 +188,7 @@ class Function:
         """
         rng, at = None, batch.next_position
         if self.is_random:
-            # The position is that behind the batch, so the batch's own step is one less.
+            # The position is that after the batch, so the batch's own step is one less.
             rng = generator_for(self.setting, self._seed, batch.epoch, at.step - 1, at.rank)
         return self._columns(batch, batch.origin, url_of, rng)
 

@@ -340,12 +340,12 @@ class InflatingQueue(RangeQueue):
         return OutOfMemory.of(error, url=self._stream.url, offset=self._stream.consumed)
 
     def _fail(self, error: StreamrecError) -> None:
-        """Put an error behind the bytes that wait."""
+        """Put an error after the bytes that wait."""
         self._last_piece().error = error
         self._failed = True
 
     def _last_piece(self) -> RangeRead:
-        """Return the piece that is being filled, or an empty one behind the others."""
+        """Return the piece that is being filled, or an empty one after the others."""
         if self.open_piece is None:
             self.begin_piece(_NOTHING)
         return self.pieces[-1]

@@ -90,7 +90,7 @@ class Lane:
         return parts
 
     def deliver(self, count: int) -> Sequence[int] | Indices:
-        """Mark ``count`` more rows as delivered; return the coordinates behind them as numbers."""
+        """Mark ``count`` more rows as delivered; return the coordinates after them as numbers."""
         while True:
             segment = self._segments[0]
             segment.delivered += count

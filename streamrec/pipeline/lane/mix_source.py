@@ -49,7 +49,7 @@ class Component:
     name: str
     reader: RecordReader
     point: Point
-    """The point behind the last record that was drawn."""
+    """The point after the last record that was drawn."""
     waiting: int = 0
     """The number of records that wait to be drawn."""
     undrawn: int = 0
@@ -87,7 +87,7 @@ class Component:
             self._error = error  # the records before it come first
 
     def take(self, count: int) -> list[RecordSpan]:
-        """Take the next ``count`` records and move the component's point behind them."""
+        """Take the next ``count`` records and move the component's point after them."""
         parts = []
         self.waiting -= count
         while count:
@@ -115,7 +115,7 @@ class DrawnPlaces:
     """int64 ``[draws]``: the component of each draw."""
     points: Indices
     """int64 ``[components + draws, POINTS]``: the points of all components before the first draw,
-    then the drawn component's point behind each draw's record."""
+    then the drawn component's point after each draw's record."""
     epochs: Indices
     """int64 ``[components + draws]``: the same with epochs."""
 
@@ -144,7 +144,7 @@ class DrawnPlaces:
         return self.before(number + 1, extent)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return int64 ``[draws, numbers]``: the coordinates behind each of these draws."""
+        """Return int64 ``[draws, numbers]``: the coordinates after each of these draws."""
         points = self.points[self._latest[:, numbers + 1].T]
         numbers_of_lane = np.zeros((len(numbers), OWN), np.int64)
         numbers_of_lane[:, 0] = extent.epoch

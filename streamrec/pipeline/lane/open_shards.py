@@ -46,7 +46,7 @@ class ShardTurn:
     """int64 ``[records]``: the number of each record among these."""
     taken: Indices
     """int64 ``[records + 1]``: the bytes of frames that the turn has given before each record, and
-    behind the last."""
+    after the last."""
     number: int
     """The number of the turn."""
     open_shard: int
@@ -64,7 +64,7 @@ class ShardTurn:
         return self._at(place, self.taken.item(number + 1), extent)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
+        """Return int64 ``[records, numbers]``: the coordinates after each of these records."""
         last = np.array(self.after(len(self.numbers) - 1, extent).numbers, np.int64)
         ends = np.tile(last, (len(numbers), 1))
         first = OWN + POINTS * self.open_shard
@@ -103,7 +103,7 @@ class OpenShards:
     """True when no more records will come."""
 
     def __post_init__(self) -> None:
-        self._points = list(self.start.sources)  # behind the last record that each open shard gave
+        self._points = list(self.start.sources)  # after the last record that each open shard gave
         self._epochs: list[float]  # of the next records; infinite if there are none
         self._epochs = [reader.epoch for reader in self.readers]
         self._rests: list[RecordSpan | None] = [None] * len(self.readers)

@@ -36,7 +36,7 @@ class _Documents(NamedTuple):
     number: int
     size: int
     end: Callable[[int], Sequence[int] | Indices]
-    """Returns the lane's coordinates behind a document; without documents, those it goes on at."""
+    """Returns the lane's coordinates after a document; without documents, those it goes on at."""
     shards: Any
     ordinals: Any
 
@@ -165,7 +165,7 @@ class Packing:
         return Segment(rows, self._epoch, ends.__getitem__)
 
     def _at(self, number: int) -> Sequence[int] | Indices:
-        """Return the coordinates of a document, which begins behind the one before it."""
+        """Return the coordinates of a document, which begins after the one before it."""
         run = next(
             run
             for run in reversed(self._runs)

@@ -71,8 +71,8 @@ class RecordReader:
     """True when no more records will come."""
     _extent: Extent = _BEFORE
     _is_whole: bool = True  # the extent is read from its beginning
-    _next_byte: int = 0  # behind the last record that was given; at first, where the extent begins
-    _crc: int | None = None  # behind the last record; None: none of the extent was given yet
+    _next_byte: int = 0  # after the last record that was given; at first, where the extent begins
+    _crc: int | None = None  # after the last record; None: none of the extent was given yet
     _leap: int | None = None  # where reading began within an extent, at no compared position
     _lead: int = 0  # the bytes before the first record that are still to be compared
     _expected: int = 0  # the CRC of the first record, if the start is at the beginning of an extent
@@ -239,7 +239,7 @@ class RecordReader:
         behind = footers(block)
         if len(block) and not block.lost:
             begin = block.base + block.offsets.item(0) - HEADER
-            if begin != self._next_byte:  # behind damage: what is before the record is no record
+            if begin != self._next_byte:  # after damage: what is before the record is no record
                 self._crc = 0
             last = block.offsets.item(-1) + block.lengths.item(-1)
             self._next_byte = block.base + last + FOOTER
@@ -287,7 +287,7 @@ class RecordReader:
         return True
 
     def _check_count(self, extent: Extent) -> None:
-        """Check that no record lies behind the last one which the index counts.
+        """Check that no record lies after the last one which the index counts.
 
         A run that counts ends with that one, and may never see the extent's end.
         """
@@ -356,7 +356,7 @@ class RecordReader:
                 return False
             raise self._no_record_begins(fault, read) from None
         if rereads:
-            # The scanner has used bytes behind the fault, so a new one begins there.
+            # The scanner has used bytes after the fault, so a new one begins there.
             self.queue.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         else:

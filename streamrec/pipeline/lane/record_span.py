@@ -31,7 +31,7 @@ class RecordPlaces(Protocol):
         """Return the coordinates of a lane whose last record was the one of that number."""
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
+        """Return int64 ``[records, numbers]``: the coordinates after each of these records."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class RecordSpan:
             extent: The extent that they are of.
             block: The records.
             crcs: int64 ``[records + 1]``: the ``crc`` of the coordinates before each record and
-                behind the last; by default they are not known.
+                after the last; by default they are not known.
         """
         if crcs is None:
             crcs = np.zeros(len(block) + 1, np.int64)
@@ -74,7 +74,7 @@ class RecordSpan:
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
+        """int64 ``[rows, numbers]``: the lane's coordinates after each record."""
         return self.places.ends(self.numbers, self.extent)
 
     def before(self, row: int) -> Coordinates:
@@ -105,7 +105,7 @@ class BlockPlaces:
     base: int
     first_ordinal: int
     crcs: Indices
-    """int64 ``[records + 1]``: the ``crc`` before each record and behind the last."""
+    """int64 ``[records + 1]``: the ``crc`` before each record and after the last."""
 
     def before(self, number: int, extent: Extent) -> Coordinates:
         """Return the coordinates of a lane whose next record is the one of that number."""
@@ -120,7 +120,7 @@ class BlockPlaces:
         return begin._replace(offset=begin.offset + frame, record=begin.record + 1, crc=crc)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
+        """Return int64 ``[records, numbers]``: the coordinates after each of these records."""
         ends = np.zeros((len(numbers), OWN), np.int64)
         stops = self.offsets + self.lengths
         ends[:, 0] = extent.number
@@ -137,7 +137,7 @@ class Segment:
     rows: RecordRows
     epoch: int
     end: Callable[[int], Sequence[int] | Indices]
-    """Returns the lane's coordinates behind a row, as numbers."""
+    """Returns the lane's coordinates after a row, as numbers."""
     merged: int = 0
     """The number of rows that the round robin has taken."""
     delivered: int = 0

@@ -53,7 +53,7 @@ class _LanePiece(NamedTuple):
     first: Numbers
     """The first record of each stretch."""
     last: Numbers
-    """The record behind each stretch."""
+    """The record after each stretch."""
     before: Numbers
     """int64 ``[stretches + 1]``: the lane's records before each stretch, and in all."""
 
@@ -172,7 +172,7 @@ class RecordOrder:
         """Yield when epochs read a byte; see :meth:`ShardOrder.times`."""
         first, last = self._shard_chunks.item(shard), self._shard_chunks.item(shard + 1)
         inside = int(np.searchsorted(self.table.begin[first:last], offset, "right"))
-        # A last shard without chunks begins behind all of them.
+        # A last shard without chunks begins after all of them.
         chunk = min(max(first, first + inside - 1), len(self.table.shard) - 1)
         return (number + self._times(number).item(chunk) for number in count(epoch))
 

@@ -103,7 +103,7 @@ def _in_order(
     if rows < number * lanes + blocking - begin:
         return _with_gaps(np.array(taken), np.array(counts), most, blocking)
     if rows > most:
-        # Without gaps, this is the key behind the last of the rows.
+        # Without gaps, this is the key after the last of the rows.
         counts = _below(*divmod(begin + most, lanes), taken, counts)
     return Merge(counts, rising(begin, min(rows, most)), blocking)
 

@@ -151,7 +151,7 @@ class Extent:
     begin: int = 0
     """The byte of the shard at which its first record begins."""
     end: int | None = None
-    """The byte behind its last record; ``None``: the shard's end."""
+    """The byte after its last record; ``None``: the shard's end."""
     first_record: int = 0
     """The number in the shard of the record at ``begin``."""
     skip: int = 0

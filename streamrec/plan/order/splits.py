@@ -100,7 +100,7 @@ def split_shards(
 
     Args:
         template: The shards' template; or a directory, with a slash at the end. A split's name is
-            put behind the template's stem.
+            put after the template's stem.
         splits: The splits; ``None``: there are none.
         shards: The number of shards of all splits together; ``None``: by size. Each split has its
             fraction of them, and one for each task at least.

@@ -1,7 +1,7 @@
 """A listing split into spans that are read side by side, although its names are not known. Pure.
 
 A store lists names in order, page after page, so 100,000 names take 100 round trips. But it can
-also list from any name on. So the names behind a page are cut at guessed names: where the page's
+also list from any name on. So the names after a page are cut at guessed names: where the page's
 names count, at further numbers. Only speed depends on the guesses: each span is read to the
 beginning of the next, whatever names it has.
 """
@@ -38,12 +38,12 @@ _NUMBER = re.compile("[0-9]+")
 
 
 class OutOfOrder(Exception):
-    """The store does not list names in order, or not from the name it was asked to start behind."""
+    """The store does not list names in order, or not from the name it was asked to start after."""
 
 
 @dataclass(eq=False, slots=True)
 class NameSpan:
-    """The names behind ``after``, up to and including ``until``."""
+    """The names after ``after``, up to and including ``until``."""
 
     after: str
     """The last name that was listed; empty: none was."""
@@ -75,7 +75,7 @@ class KeySpace:
         Args:
             span: The span.
             names: The names of the page.
-            more: ``True`` if the store has names behind them.
+            more: ``True`` if the store has names after them.
 
         Returns:
             The number of the names that belong to the span, and the new spans. The span itself
@@ -109,7 +109,7 @@ class KeySpace:
 
 
 def cuts(names: Sequence[str], until: str | None, most: int, *, begin: int = 0) -> list[str]:
-    """Return names at which to cut what follows a page, each probably with many names behind it.
+    """Return names at which to cut what follows a page, each probably with many names after it.
 
     Args:
         names: The names of the page, in order; at least one.
@@ -140,7 +140,7 @@ class _NameCounter:
     digits: str
     alphabet: str
     tail: str
-    """The part behind the counter, which is the same in the next names."""
+    """The part after the counter, which is the same in the next names."""
     step: int = 1
     """The numbers that a page advances the counter by."""
 

@@ -25,7 +25,7 @@ def places_of(urls: Sequence[str]) -> dict[str, list[int]]:
 
 
 class NextUse:
-    """A forecast of when a run, and the runs behind it, read a byte next.
+    """A forecast of when a run, and the runs after it, read a byte next.
 
     The order of all epochs is known, and epochs are taken to follow each other without end. Time
     is counted in epochs, and told in seconds at the pace so far.

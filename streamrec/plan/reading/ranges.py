@@ -48,7 +48,7 @@ A_LANE_FAR = 2
 """The same for each lane: if some have no room for a range, all others wait for them in turn."""
 A_LANE_NEAR = 3
 """The same for each lane of files on this machine, which have no latency to hide: the range in use,
-the one behind it, and the one that is being read. With two, lanes that reach the ends of their
+the one after it, and the one that is being read. With two, lanes that reach the ends of their
 ranges together wait together."""
 FEWEST_AT_ONCE = 12
 """The same for few lanes of such files: disks and network file systems have some latency."""

@@ -68,7 +68,7 @@ class Position:
     which the position lies; 0 between shards. With the CRCs of the points it tells whether another
     object is a copy of that shard."""
     skip: int = 0
-    """Records behind this position that are delivered too (in a stream of single records)."""
+    """Records after this position that are delivered too (in a stream of single records)."""
     since: tuple[int, int] | None = None
     """By record: an epoch, and the step at which all lanes were at its beginning. With ``step``
     they determine every rank's position, so ``lanes`` and ``sizes`` are empty. ``None`` by shard,

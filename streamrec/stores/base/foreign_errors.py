@@ -229,7 +229,7 @@ def _names_in(directory: str) -> list[str]:
 
 def _shards_of(directory: str, names: list[str]) -> str:
     """Return the pattern of the shards among some names; without one an empty text."""
-    # TensorFlow Datasets put the number behind: mnist-train.tfrecord-00000-of-00001.
+    # TensorFlow Datasets put the number after: mnist-train.tfrecord-00000-of-00001.
     common = Counter(found[0] for found in map(_SUFFIX.search, names) if found)
     if not common:
         return ""

@@ -153,7 +153,7 @@ class Store(Protocol):
 
         Args:
             prefix: The beginning of a URL: ``s3://bucket/train-``, or ``s3://bucket/dir/``.
-            recursive: ``False`` leaves out objects with a further ``/`` behind the prefix.
+            recursive: ``False`` leaves out objects with a further ``/`` after the prefix.
 
         Raises:
             ObjectNotFound: There is no such bucket. (A missing directory is empty.)

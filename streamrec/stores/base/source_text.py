@@ -183,7 +183,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
     """Return the names and globs that a source stands for, in its order.
 
     ``{00000..00127}`` counts (leading zeros give the width), ``{a,b}`` lists alternatives, and
-    ``name@128``, with or without a suffix behind it, is TensorFlow's ``name-00000-of-00128``. Globs
+    ``name@128``, with or without a suffix after it, is TensorFlow's ``name-00000-of-00128``. Globs
     stay as they are. ``gcs://`` becomes ``gs://``, so that each object has one name.
 
     Args:

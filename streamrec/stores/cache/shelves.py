@@ -93,13 +93,13 @@ def _strip_signature(url: str) -> str:
 
 
 def piece_at(pieces: Sequence[Piece], at: int) -> Piece | None:
-    """Return the piece that has the byte ``at`` and the most bytes behind it, if any has."""
+    """Return the piece that has the byte ``at`` and the most bytes after it, if any has."""
     found = [piece for piece in pieces if piece.begin <= at < piece.end]
     return max(found, key=lambda piece: piece.end, default=None)
 
 
 def end_of_gap(pieces: Sequence[Piece], at: int, stop: int) -> int:
-    """Return where the first piece behind ``at`` begins, or ``stop`` if none does before that."""
+    """Return where the first piece after ``at`` begins, or ``stop`` if none does before that."""
     return min((piece.begin for piece in pieces if at < piece.begin < stop), default=stop)
 
 

@@ -233,7 +233,7 @@ class RangeClient:
                 raise await self._refusal(plain, response)
             return check_response(plain, response.status, response.headers).info
         finally:
-            # Not released: aiohttp could use the connection again only behind the whole object.
+            # Not released: aiohttp could use the connection again only after the whole object.
             response.close()
 
     async def _refusal(self, request: RangedGet, response: aiohttp.ClientResponse) -> StoreError:

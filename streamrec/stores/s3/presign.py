@@ -50,7 +50,7 @@ def list_objects(
     Args:
         bucket: The bucket.
         prefix: The beginning of the keys.
-        delimiter: Leaves out keys that have it behind the prefix.
+        delimiter: Leaves out keys that have it after the prefix.
         token: The token of the page; empty for the first one.
         after: The key after which the first page begins.
     """
