@@ -205,8 +205,17 @@ def heard_of() -> Iterator[asyncio.Event]:
 
 
 def children() -> set[int]:
+    """Return the fetch processes of this one, which may have other children of tests before."""
     paths = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for path in paths for pid in path.read_text().split()}
+    pids = {int(pid) for path in paths for pid in path.read_text().split()}
+    return {pid for pid in pids if fetch_processes.PROCESS.encode() in command_of(pid)}
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""
 
 
 @pytest.mark.parametrize("engine", ["thread", "process"])

@@ -26,6 +26,9 @@ MIB = 1 << 20
 
 
 def encoded(kind: str, height: int, width: int, **options: Any) -> bytes:
+    """Return a black picture; a PNG has a transparent colour, so that Pillow decodes it."""
+    if kind == "PNG":
+        options["transparency"] = (1, 2, 3)
     file = io.BytesIO()
     Pillow.new("RGB", (width, height)).save(file, kind, **options)
     return file.getvalue()
@@ -111,6 +114,18 @@ def test_a_picture_that_is_resized_takes_its_own_pixels_too() -> None:
     parsing = Parsing({"p": Image(resize=(10, 10))}, DecodeLimits())
     parsing.parse(pictures)
     assert parsing.claimed == [300 + 40_000 + 30_000 + 4 * (10_000 + 2 * 100)]
+
+
+@pytest.mark.skipif(kernel.implementation != "native", reason="the kernel in Python decodes none")
+def test_a_picture_that_the_kernel_decodes_takes_its_rows() -> None:
+    file = io.BytesIO()
+    Pillow.new("RGB", (100, 200)).save(file, "PNG")
+    picture = file.getvalue()
+    compressed = int.from_bytes(picture[33:37], "big")
+    parsing = Parsing({"p": Image()}, DecodeLimits())
+    parsing.parse(examples(picture))
+    # The compressed rows, the filtered ones twice, and the rows.
+    assert parsing.claimed == [60_000 + compressed + 2 * 200 * 301 + 200 * 300]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_nothing_is_left_of_them_and_no_argument_is_a_secret() -> None:
         del memory  # the mapping has a descriptor, too
         assert repr(processes).startswith("<FetchProcesses [<FetchProcess ")
     await processes.aclose()
-    assert children() == children_before
+    assert children() <= children_before
     assert descriptors() == before
     assert loop.is_running()
 
@@ -94,7 +94,7 @@ def test_those_that_nobody_closes_end_with_the_loop() -> None:
 
     assert asyncio.run(leave())
     gc.collect()
-    assert children() == before
+    assert children() <= before
 
 
 @asynchronous
