@@ -11,7 +11,6 @@ import logging
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager, closing, suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
@@ -151,19 +150,14 @@ class S3Store:
         self._s3fs_store: FilesystemStore | None = None
         self._warned_of: set[str] = set()
         """The buckets for which the log has said that they are read through s3fs."""
+        self._writer = FilesystemWriter(
+            lambda url: (_uploads().writing_filesystem(url, self._options), _path_in(url)),
+            session=lambda files, path: _uploads().S3Session(files, path),
+            is_anonymous=lambda files: bool(files.anon),
+        )
         # No redirects: the signature is not valid for another host.
         self._client = RangeClient(
             follow=False, transport=s3_transport(self._options), before_request=before_request
-        )
-
-    @cached_property
-    def _writer(self) -> FilesystemWriter:
-        from streamrec.stores.s3.s3_upload import S3Session, path_in, writing_filesystem  # s3fs
-
-        return FilesystemWriter(
-            lambda url: (writing_filesystem(url, self._options), path_in(url)),
-            session=S3Session,
-            is_anonymous=lambda files: bool(files.anon),
         )
 
     @asynccontextmanager
@@ -209,27 +203,24 @@ class S3Store:
 
     async def copy(self, url: str, other: str, size: int) -> None:
         """Have the store copy an object; see :class:`Copying`."""
-        from streamrec.stores.s3.s3_upload import copy_object, path_in  # s3fs
-
         self._before_request(0)
-        source = path_in(url)
-        await self._writer.call(other, lambda files, path: copy_object(files, source, path, size))
+        await self._writer.call(
+            other,
+            lambda files, path: _uploads().copy_object(files, _path_in(url), path, size),
+        )
 
     async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
         """Abort uploads of killed writers; see :class:`Cleaning`."""
-        from streamrec.stores.s3.s3_upload import abort_uploads  # s3fs
-
         self._before_request(0)
         # Some stores do not list uploads, and not every user may; nobody sees what is left.
         with suppress(StoreError):
             await self._writer.call(
-                directory, lambda files, path: abort_uploads(files, path, prefixes)
+                directory, lambda files, path: _uploads().abort_uploads(files, path, prefixes)
             )
 
     async def aclose(self) -> None:
         """Close every connection."""
-        if "_writer" in vars(self):  # else nothing was written
-            self._writer.close()
+        self._writer.close()
         try:
             # Each is taken out first, so that a close which is cancelled can be gone on with.
             while self._signers:
@@ -344,3 +335,15 @@ class S3Store:
                 await signer.renew(url, signed)
             elif kind is AccessDenied:
                 signer.forget(call)
+
+
+def _uploads() -> Any:
+    """Return the module that writes by s3fs; called in threads, as its import takes long."""
+    from streamrec.stores.s3 import s3_upload
+
+    return s3_upload
+
+
+def _path_in(url: str) -> str:
+    """Return s3fs's path of a URL: ``bucket/key``."""
+    return url.partition("://")[2]

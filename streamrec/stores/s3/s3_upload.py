@@ -174,11 +174,6 @@ def writing_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     return filesystem
 
 
-def path_in(url: str) -> str:
-    """Return s3fs's path of a URL: ``bucket/key``."""
-    return url.partition("://")[2]
-
-
 def copy_object(filesystem: Any, source: str, target: str, size: int) -> None:
     """Copy an object of a known size to another key.
 
