@@ -84,6 +84,12 @@ TABLES = (
         peers={"dlio": "--dlio-python"},
     ),
     Table(
+        "start",
+        "fresh processes to their first batch, beside the import of NumPy and aiohttp",
+        "bench.start",
+        quick="--repeat 1",
+    ),
+    Table(
         "sweep",
         "the figures of a store beside those of curl, wrk and aiohttp alone",
         "bench.sweep",
