@@ -28,6 +28,14 @@ def has_gil() -> bool:
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
+def allowed_cores() -> int:
+    """Return the number of cores of the affinity mask, or of the machine where there is no mask."""
+    # Not cpu_count alone: a container, taskset or a scheduler of jobs may allow fewer.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS
+
+
 def home() -> Path | None:
     """Return the user's home directory, or ``None`` if neither HOME nor the system names one."""
     # Not Path.home(), which raises RuntimeError for a user without an entry, and takes HOME="".

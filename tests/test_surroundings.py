@@ -38,6 +38,14 @@ def test_interpreters_that_do_not_say_it_have_a_lock(monkeypatch: pytest.MonkeyP
     assert surroundings.has_gil()
 
 
+def test_the_cores_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7})
+    assert surroundings.allowed_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert surroundings.allowed_cores() == 12
+
+
 @pytest.fixture
 def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process's user have no entry in the user database, and no HOME."""

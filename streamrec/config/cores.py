@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamrec.config.launchers import local_ranks
+from streamrec.surroundings import allowed_cores
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -42,12 +43,7 @@ def usable_cores() -> int:
 
     A quota of one and a half cores is one: two processes would be stopped in turn.
     """
-    try:
-        # Not cpu_count: a container or taskset may allow fewer.
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this platform
-        cores = os.cpu_count() or 1
-    quota = _quota()
+    cores, quota = allowed_cores(), _quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 

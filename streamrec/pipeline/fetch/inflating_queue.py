@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +26,7 @@ from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, RunCeiling
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.reading.ranges import RangeRequest, grown
+from streamrec.surroundings import allowed_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,8 +75,7 @@ class Inflater:
         self._wake, self._starting = asyncio.Event(), asyncio.Lock()
         for queue in self.queues:
             queue.wake, queue.rereads = self.wake, self._reread
-        # Not the machine's cores: a scheduler of jobs may have given this process a few of them.
-        self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)), len(self.queues))
+        self._most = min(MOST_THREADS, allowed_cores(), len(self.queues))
         self._threads = self.ceiling.threads("streamrec-inflate", self._most)
         self.pool = Pool(self._schedule_again)
         self._account = Account()
