@@ -165,6 +165,13 @@ BREAKS = [
         "<!-- table: how_fast -->",
         "<!-- x -->",
     ),
+    # what is claimed
+    Break(
+        PYTEST + "tests/test_comparison.py",
+        "docs/explanation/compare.md",
+        "::test_no_rank_waits_for_ever",
+        "::test_no_rank_waits",
+    ),
     # what others read
     Break(PYTEST + "tests/deploy/test_dockerfile.py", "Dockerfile", "", "RUN sudo ls\n"),
     Break(PYTEST + "tests/deploy/test_compose.py", "docker-compose.yml", "services:", "servces:"),

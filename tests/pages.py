@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from contextlib import contextmanager
 from functools import partial
@@ -83,3 +84,23 @@ def run_block(block: Block, page: Path, names: dict[str, object]) -> None:
     """Run a block of Python in a namespace; its lines have the page's numbers."""
     lines = "\n" * (block.line - 1) + block.body
     exec(compile(lines, page, "exec"), names)
+
+
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
+
+
+def named_tests(text: str) -> list[tuple[Path, list[str]]]:
+    """Return the tests that a text names in backquotes: the file, then the class and function."""
+    return [(ROOT / path, names.split("::")) for path, names in _TEST.findall(text)]
+
+
+def is_defined(path: Path, names: list[str]) -> bool:
+    """Return whether a file of tests defines such a function, or such a method of a class."""
+    body: list[ast.stmt] = ast.parse(path.read_text()).body if path.exists() else []
+    for name in names:
+        definitions = ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+        inner = [one.body for one in body if isinstance(one, definitions) and one.name == name]
+        if not inner:
+            return False
+        body = inner[0]
+    return names[-1].startswith("test_")
