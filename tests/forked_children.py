@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 20
+PATIENCE = 60
 """Seconds after which a child that hangs is ended, so that its test fails."""
 
 

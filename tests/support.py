@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,20 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         asyncio.run(test(*args, **kwargs), debug=False)
 
     return run
+
+
+def open_fds() -> set[tuple[int, int, int]]:
+    """Return the descriptors of this process, each with the device and inode behind it.
+
+    Compare them as sets: other tests may have left something that closes late, so a count tells
+    little.
+    """
+    opened = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - it is closed when the loop begins
+        with suppress(OSError):  # the listing's own is closed
+            status = os.fstat(int(name))
+            opened.add((int(name), status.st_dev, status.st_ino))
+    return opened
 
 
 with_gil = pytest.mark.skipif(

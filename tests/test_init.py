@@ -182,7 +182,7 @@ def test_a_process_forked_during_an_import_collects_garbage(
     thread = threading.Thread(target=hasattr, args=(streamrec, "begun"))
     thread.start()
     try:
-        assert events.begun.wait(10)
+        assert events.begun.wait(60)
         assert not gc.isenabled()
         assert in_forked_child(gc.isenabled)
     finally:

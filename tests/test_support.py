@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.support import examples
+from tests.support import examples, open_fds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,3 +42,14 @@ def test_the_profile_scales_a_number_of_examples(profile: str, own: int, scaled:
 def test_every_test_that_has_a_number_of_its_own_lets_the_profile_scale_it() -> None:
     files = Path(__file__).parent.rglob("test_*.py")
     assert [path.name for path in files if re.search(r"max_examples=\d", path.read_text())] == []
+
+
+def test_a_descriptor_that_is_left_shows_though_another_was_closed() -> None:
+    closed_late = os.open("/dev/null", os.O_RDONLY)
+    before = open_fds()
+    left, gone = os.pipe()
+    os.close(gone)
+    os.close(closed_late)
+    assert [fd for fd, _, _ in open_fds() - before] == [left]
+    os.close(left)
+    assert open_fds() <= before

@@ -25,7 +25,7 @@ BACKEND: str = keras.backend.backend()
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(120),
 ]
 RECORDS = 40
 FEATURES = {

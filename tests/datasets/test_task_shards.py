@@ -348,7 +348,7 @@ def test_shards_by_size_appear_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     together, close = Barrier(BEHIND), TFRecordWriter.close
 
     def wait_and_close(self: TFRecordWriter) -> None:
-        together.wait(10)
+        together.wait(60)
         close(self)
 
     monkeypatch.setattr(TFRecordWriter, "close", wait_and_close)
@@ -367,7 +367,7 @@ def test_a_shard_that_cannot_appear_before_others_that_do(
 
     def fail_second(self: _ShardWriter) -> None:
         if "-00001." in self._place:
-            third_is_there.wait(10)
+            third_is_there.wait(60)
             self.discard()
             raise StoreError("the disk is gone", url=self.url)
         close(self)

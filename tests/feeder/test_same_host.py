@@ -24,11 +24,12 @@ from tests.feeder.support import (
     Scripted,
     hello,
     on_both_loops,
-    open_fds,
     served,
     server_settings,
     shared_mappings,
+    until,
 )
+from tests.support import open_fds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,7 +68,7 @@ class TestClients:
         async with Feeder({"train": FakeDataset(size=5000)}) as feeder:
             address = dataset_at(str(await feeder.listen(listening("unix", tmp_path))))
             feeds = [await AsyncFeed.open(address) for _ in range(4)]
-            assert shared_mappings() == before + 8, "on both sides"
+            assert len(shared_mappings() - before) == 8, "on both sides"
             found = await asyncio.gather(*map(all_of, feeds))
             for batches in found:
                 check_all(batches, size=5000)
@@ -85,7 +86,7 @@ class TestClients:
         with served({"train": FakeDataset()}) as feeder:
             address = dataset_at(feeder.listen(listening("unix", tmp_path)))
             with closing(BlockingFeed.open(address)) as feed:
-                assert shared_mappings() == before + 2
+                assert len(shared_mappings() - before) == 2
                 for step in range(10):
                     check(feed.receive(), step)
                 assert feed.inbox is not None
@@ -100,7 +101,7 @@ class TestClients:
             feed = BlockingFeed.open(address, shared_bytes=200_000, credit_bytes=1 << 16)
             kept = all_now(feed)
             feed.close()
-        assert shared_mappings() == before + 1, "the feeder's is gone"
+        assert len(shared_mappings() - before) == 1, "the feeder's is gone"
         check_all(kept, size=1000)
         del kept
         assert shared_mappings() <= before
@@ -135,7 +136,7 @@ class TestClients:
         del feed  # its error holds the frames that hold the batches
         gc.collect()
         assert shared_mappings() <= before
-        assert open_fds() <= files  # a test before may have left one that closes late
+        until(lambda: open_fds() <= files)
 
 
 class TestServer:
@@ -164,7 +165,7 @@ class TestServer:
     async def test_is_unmapped_when_the_client_goes(self) -> None:
         before = shared_mappings()
         async with mapped():
-            assert shared_mappings() == before + 1
+            assert len(shared_mappings() - before) == 1
         assert shared_mappings() <= before
 
     @on_both_loops

@@ -17,8 +17,9 @@ from streamrec.flow.pool import Pool
 from streamrec.pipeline.dataset import Dataset
 from tests.by_day import is_day
 from tests.feeder.shards import write_shards
-from tests.feeder.support import open_fds, served, until
+from tests.feeder.support import served, until
 from tests.pipeline.small_datasets import settings_of
+from tests.support import open_fds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,7 @@ def held(feeder: ServedFeeder) -> Held:
     pools = [found for found in gc.get_objects() if issubclass(type(found), Pool)]
     memory = sum(pool.in_use + pool.idle for pool in pools)
     threads = sum(thread.name.startswith(THREADS) for thread in threading.enumerate())
-    return Held(feeder.call(tasks_here()), threads, open_fds(), memory)
+    return Held(feeder.call(tasks_here()), threads, len(open_fds()), memory)
 
 
 @pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.night), True])

@@ -144,7 +144,7 @@ def test_bridges_may_be_closed_in_their_own_threads() -> None:
 
     bridges[0].call(close())
     for bridge in bridges:
-        bridge._thread.join(10)
+        bridge._thread.join(60)
         assert not bridge._thread.is_alive()
         bridge.close()
 

@@ -183,7 +183,7 @@ async def test_threads_end_while_the_loop_turns(cancel: bool) -> None:
 
     def run() -> bool:
         begun.set()
-        return gate.wait(20)
+        return gate.wait(60)
 
     running = threads.submit(run)
     waiting = threads.submit(done.set)

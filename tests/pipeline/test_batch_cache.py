@@ -390,7 +390,7 @@ async def test_it_reads_a_bounded_number_of_bytes_ahead(tmp_path: Path) -> None:
     await receive_all(dataset)
     async with dataset.run(rank=0, world_size=1, batch_size=1, position=None) as run:
         await run.receive()
-        await asyncio.wait_for(_until_idle(run), 10)
+        await asyncio.wait_for(_until_idle(run), 60)
         assert 0 < run.statistics()["batches_ready"] < 8
     await dataset.aclose()
 

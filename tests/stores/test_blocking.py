@@ -45,7 +45,7 @@ def test_threads_that_call_at_once_open_one_bridge(folder: str) -> None:
     stores, together = BlockingStores({}), Barrier(4)
 
     def call() -> int:
-        together.wait(10)
+        together.wait(60)
         stores.list_objects(folder)
         return id(stores._opened)
 

@@ -145,7 +145,7 @@ def test_objects_of_a_store_are_copied_at_once(monkeypatch: pytest.MonkeyPatch) 
     copy = files.cp_file
 
     def wait_and_copy(*args: Any, **kwargs: Any) -> None:
-        together.wait(10)
+        together.wait(60)
         copy(*args, **kwargs)
 
     monkeypatch.setattr(files, "cp_file", wait_and_copy)

@@ -11,8 +11,8 @@ import streamrec as sr
 from streamrec.errors import ConfigError, FeederRefused
 from tests.feeder.certificates import Authority, write_secret
 from tests.feeder.fake_dataset import ROWS, FakeDataset
-from tests.feeder.support import open_fds, served, server_settings, until
-from tests.support import asynchronous
+from tests.feeder.support import served, server_settings, until
+from tests.support import asynchronous, open_fds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

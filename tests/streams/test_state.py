@@ -192,7 +192,7 @@ def test_the_state_of_another_rank_alone(rank: Rank) -> None:
         cursor.resume_point(rank)
 
 
-PATIENCE = 20
+PATIENCE = 60
 
 # Python 3.12 and later warn of each fork of a process with several threads, as this one is.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

@@ -11,7 +11,7 @@ import streamrec as sr
 from streamrec.errors import ObjectNotFound
 from streamrec.flow import forks
 from streamrec.streams.start import start
-from tests.feeder.support import serving
+from tests.feeder.support import serving, until
 from tests.forked_children import in_forked_child
 from tests.pipeline.small_datasets import identities, settings_of, write
 from tests.support import asynchronous
@@ -45,7 +45,7 @@ class Held:
         monkeypatch.setattr("streamrec.streams.stream.start", self.start)
 
     def start(self, *arguments: Any) -> PlainSession:
-        assert self.may_start.wait(20)
+        assert self.may_start.wait(60)
         try:
             self.sessions.append(start(*arguments))
         finally:
@@ -135,11 +135,11 @@ def test_a_session_that_comes_too_late_is_not_left_open(source: str, held: Held,
     else:
         del stream
     held.may_start.set()
-    assert held.has_started.wait(20)
+    assert held.has_started.wait(60)
     for thread in threading.enumerate():
         if thread.name == "streamrec-prefetch":
-            thread.join(20)
-    assert {*threading.enumerate()} <= before
+            thread.join(60)
+    until(lambda: {*threading.enumerate()} <= before)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -162,10 +162,11 @@ def test_a_forked_child_starts_its_own(
 @pytest.mark.parametrize("engine", [None, "thread", "process"])
 def test_a_stream_that_is_closed_waits_no_longer_for_an_absent_feeder(engine: Any) -> None:
     stream = of_feeder("tcp://127.0.0.1:1", engine)
+    before = {*threading.enumerate()}
     stream.prefetch()
-    (thread,) = (one for one in threading.enumerate() if one.name == "streamrec-prefetch")
+    (thread,) = (t for t in {*threading.enumerate()} - before if t.name == "streamrec-prefetch")
     stream.close()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 

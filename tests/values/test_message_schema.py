@@ -65,7 +65,7 @@ def test_threads_get_the_same_classes_and_do_not_wait_for_one_another(
         begun.wait()
         monkeypatch.setattr(message_schema, "_classes", make)
         try:
-            quick = threads.submit(messages.__getitem__, "Point").result(timeout=20)
+            quick = threads.submit(messages.__getitem__, "Point").result(timeout=60)
         finally:
             may_end.set()
         assert slow.result() is quick

@@ -463,7 +463,7 @@ class TestFirstMessage:
         for piece in b"".join(server.machine.send(Welcome(1, b"", b""))):
             server._transport.write(bytes([piece]))
             await asyncio.sleep(0)  # which reads it
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert isinstance(await client.receive(), Welcome)
         await closed(client, server)
 

@@ -213,7 +213,7 @@ def talk(feeder: ServedFeeder, hello: Hello, subscribe: Subscribe) -> list[Messa
     ours, serving = feeder.connect()
     machine, heard = Connection(Role.CLIENT), list[Any]()
     with ours:
-        ours.settimeout(20)
+        ours.settimeout(60)
         ours.sendall(b"".join(machine.send(hello)))
         while not any(isinstance(one, BatchMessage | End | Fault | Goaway) for one in heard):
             count = ours.recv_into(machine.get_buffer())

@@ -236,7 +236,7 @@ class TestInPlace:
             takers.append(threading.get_ident())
             if len(takers) == 1:
                 others.append(threads.submit(outbox.allocate, PAGE))
-                assert met.get(timeout=30) == "waits"
+                assert met.get(timeout=60) == "waits"
             else:
                 met.put("takes, too")
             return take(size)
@@ -372,7 +372,7 @@ class TestOutboxes:
             assert outbox is None
             assert not is_open(fd)
         assert repr(outboxes) == whole
-        assert shared_mappings() == before
+        assert shared_mappings() <= before
 
     def test_files_that_can_be_cut_are_not_used(self, tmp_path: Path) -> None:
         for directory in (str(tmp_path), "/dev/shm"):
@@ -409,11 +409,11 @@ class TestOutboxes:
             assert outbox is not None
             put(outbox, PAGE)
             kept = outbox.allocate(100)
-            assert shared_mappings("other") == before + 1
-        assert shared_mappings("other") == before + 1
+            assert len(shared_mappings("other") - before) == 1
+        assert len(shared_mappings("other") - before) == 1
         assert kept.tobytes() == bytes(100)
         del kept
-        assert shared_mappings("other") == before
+        assert shared_mappings("other") <= before
 
 
 def test_a_system_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from streamrec.feeder.engine import engine as module
 from streamrec.feeder.engine.engine import Engine, _ahead, order_for, start_engine
 from tests.by_day import at_night
 from tests.feeder.engine.test_engine import EXPECTED, all_records, settings
-from tests.feeder.support import PATIENCE, gone, open_fds, until
+from tests.feeder.support import PATIENCE, gone, until
+from tests.support import open_fds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ def _leaves_nothing() -> Iterator[None]:
     yield
     _ahead.clear()
     gc.collect()
-    assert open_fds() <= before  # a test before may have left one that closes late
+    until(lambda: open_fds() <= before)
 
 
 def waiting() -> int:

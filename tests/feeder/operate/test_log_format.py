@@ -119,7 +119,7 @@ class Stuck(io.StringIO):
 
     def write(self, text: str) -> int:
         self.is_written.set()
-        self.is_read.wait(20)
+        self.is_read.wait(60)
         return super().write(text)
 
 
@@ -128,7 +128,7 @@ class TestLogThread:
         stream = Stuck()
         handler = LogThread(stream, most=2)
         handler.handle(record("line 0"))
-        stream.is_written.wait(20)
+        stream.is_written.wait(60)
         for number in range(1, 6):
             handler.handle(record(f"line {number}"))
         assert (handler.dropped, stream.getvalue()) == (3, "")
@@ -160,7 +160,7 @@ class TestLogThread:
         handler = LogThread(io.StringIO())
         [thread] = set(threading.enumerate()) - before
         handler.close()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -3,13 +3,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamrec.stores.processes.packets import LONGEST, MOST_BYTES, Packets, TooLong
-from tests.support import asynchronous
+from tests.support import asynchronous, open_fds
 
 
 class End:
@@ -30,10 +29,6 @@ class End:
             self.news.clear()
             await self.news.wait()
         return self.heard
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def ends() -> tuple[End, End]:
@@ -120,10 +115,10 @@ async def test_unsent_packets_of_a_closed_end_hold_nobody_up() -> None:
     for _ in range(20):
         one.packets.send(content=bytes(MOST_BYTES), fd=fd)
     os.close(fd)
-    before = descriptors()
+    before = open_fds()
     one.packets.close()
     await one.packets.all_sent()
-    assert descriptors() < before
+    assert before - open_fds()
     for _, _, received in other.heard:
         os.close(received)
     other.packets.close()
