@@ -220,7 +220,6 @@ def _usage(error: click.UsageError) -> str:
 def _discard_output() -> int:
     """Return the exit code for a reader of our output that has ended (``| head``): no failure."""
     # Standard output becomes the null device, or the interpreter would complain when it flushes it.
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
+    with open(os.devnull, "wb") as null:  # noqa: PTH123
+        os.dup2(null.fileno(), sys.stdout.fileno())
     return DONE

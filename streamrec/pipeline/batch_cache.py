@@ -418,7 +418,7 @@ class BatchCache:
             memory = self._memory.allocate(piece.nbytes)
         except MemoryError:
             return None
-        return memory if self._pieces.load(piece, 0, memory.data) else None
+        return memory if self._pieces.load(piece, memory.data) else None
 
     def _read(self, memory: ByteArray, before: Position) -> Batch:
         header = Header.unpack(memory[:HEADER].tobytes())

@@ -446,6 +446,15 @@ class TestPytree:
             with pytest.raises(AttributeError, match=name):
                 getattr(part, name)
 
+    @pytest.mark.parametrize("shapes", [((), ()), ((2,), (3,)), ((2,), ())])
+    def test_columns_without_a_common_length_have_none(self, source: str, shapes: Any) -> None:
+        features = {**IDS, "x": sr.FixedLenFeature((2,), "float32")}
+        batch = next(opened(source, features))
+        columns = iter(shapes)
+        part = jax.tree.map(lambda _: np.zeros(next(columns)), batch)
+        with pytest.raises(AttributeError, match="rows"):
+            len(part)
+
     def test_names_are_paths(self, source: str) -> None:
         (batch,) = opened(source, index=True, remainder="pad").peek()
         paths = [

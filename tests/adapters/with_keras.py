@@ -184,6 +184,17 @@ class TestFit:
         seen = fit(dataset, epochs=4, steps_per_epoch=steps)
         assert seen.steps == list(range(1, 4 * steps + 1))
 
+    @pytest.mark.parametrize(("ends", "taken"), [(1, 0), (2, 1)])
+    def test_two_ends_without_a_batch_are_those_of_two_fits(
+        self, source: str, ends: int, taken: int
+    ) -> None:
+        """The second `fit` goes on where the first one ended; after a look at a batch none does."""
+        dataset = as_dataset(opened(source), "id")
+        next(dataset.get_numpy_iterator())
+        for _ in range(ends):
+            dataset.on_epoch_end()
+        assert ids(dataset.get_numpy_iterator()) == rows(opened(source))[taken:]
+
     def test_validation_steps_beyond_the_run_are_told(self, source: str) -> None:
         validation = as_dataset(opened(source, index=None), "x", "y")
         with pytest.warns(UserWarning, match="ran out of data"):

@@ -106,6 +106,13 @@ class TestMessages:
         assert lengths == [len(octets) for octets in expected]
         assert max(lengths, default=0) <= encoder.most
 
+    @pytest.mark.parametrize("kernel", IMPLEMENTATIONS)
+    @pytest.mark.parametrize("value", [2**63 - 1, -1, np.float32(1.5)])
+    def test_the_most_bytes_of_a_row_with_all_values(self, kernel: Any, value: Any) -> None:
+        encoder = kernel.MessageEncoder([column([value] * 50, [0, 50])])
+        (octets,) = encoder.encode().to_list()
+        assert len(octets) <= encoder.most
+
     @given(kernel=KERNELS, message=messages(), size=st.integers(0, 600), is_framed=st.booleans())
     def test_blocks(
         self, kernel: Any, message: tuple[list[FieldColumn], bytes], size: int, is_framed: bool

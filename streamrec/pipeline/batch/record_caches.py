@@ -73,7 +73,7 @@ class PictureCache:
         """
         piece = Piece(_key(encoded, wanted, target.shape), 0, target.nbytes, target.nbytes)
         view = target.reshape(-1).data
-        if self._pieces.load(piece, 0, view):
+        if self._pieces.load(piece, view):
             # A sum in a Counter is read, then written: without the lock threads would lose some.
             with self._lock:
                 self._counts["cached_pictures"] += 1
@@ -174,7 +174,7 @@ class MappedCache:
             data: ByteArray = empty((piece.nbytes,), np.dtype(np.uint8))
         except MemoryError:
             return None
-        return data if self._pieces.load(piece, 0, data.data) else None
+        return data if self._pieces.load(piece, data.data) else None
 
 
 def _pack(columns: Mapping[str, Column]) -> ByteArray:

@@ -154,7 +154,7 @@ class CachedBody:
     ) -> int:
         """Read from a piece; return 0 if it is gone, and forget it."""
         view = view[: min(piece.end, self._stop) - self._at]
-        if not await self._in_thread(self._cache.load, piece, self._at, view):
+        if not await self._in_thread(self._cache.load_part, piece, self._at, view):
             # Another process may have removed it, or its checksum is wrong: the store is asked
             # instead.
             self._pieces.remove(piece)

@@ -122,13 +122,18 @@ class PieceCache:
         """Return the pieces of an object that have bytes of ``[start, stop)``."""
         return self._shelf.pieces(key, start, stop)
 
-    def load(self, piece: Piece, at: int, view: memoryview) -> bool:
-        """Read the bytes of a piece from byte ``at`` of its object on, as many as the view takes.
-
-        The piece has all of them.
+    def load(self, piece: Piece, view: memoryview) -> bool:
+        """Read a piece into a view of its size.
 
         Returns:
             ``False`` if the piece is gone or damaged; the view's bytes are then undefined.
+        """
+        return self._shelf.load(piece, view)
+
+    def load_part(self, piece: Piece, at: int, view: memoryview) -> bool:
+        """Read the bytes of a piece from byte ``at`` of its object on, as many as the view takes.
+
+        The piece has all of them. Returns what :meth:`load` does.
         """
         # A part of a piece cannot be checked: the checksum is that of the whole.
         if len(view) == piece.nbytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.stores.base import new_object
-from streamrec.stores.base.new_object import LAG, PartUpload, UploadSession
+from streamrec.stores.base.new_object import LAG, PartUpload, SpooledObject, UploadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,3 +163,18 @@ def test_what_is_being_sent_is_cancelled(session: Recorded) -> None:
     upload.write(bytes(20))
     upload.discard()
     assert (session.object, session.aborted, session.parts) == (None, 1, {})
+
+
+def test_a_spooled_object_is_sent_from_its_beginning() -> None:
+    """Also where ``/dev/fd`` shares the position, as it does outside of Linux."""
+    positions: list[int] = []
+
+    def upload(path: str) -> None:
+        positions.append(os.lseek(int(path.rpartition("/")[2]), 0, os.SEEK_CUR))
+        assert Path(path).read_bytes() == b"all of it"
+
+    spooled = SpooledObject("memory://bucket/object", upload)
+    spooled.write(b"all of it")
+    spooled.commit()
+    spooled.discard()
+    assert positions == [0]

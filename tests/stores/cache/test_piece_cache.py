@@ -101,9 +101,9 @@ def test_a_part_of_a_piece_is_read() -> None:
     cache = PieceCache(ProcessMemory(0), 10_000)
     cache.keep(Piece("k", 10, 20, WHOLE), memoryview(b"0123456789"))
     view = memoryview(bytearray(3))
-    assert cache.load(Piece("k", 10, 20, WHOLE), 14, view)
+    assert cache.load_part(Piece("k", 10, 20, WHOLE), 14, view)
     assert bytes(view) == b"456"
-    assert not cache.load(Piece("k", 20, 30, WHOLE), 24, view)
+    assert not cache.load_part(Piece("k", 20, 30, WHOLE), 24, view)
 
 
 class Full(ProcessMemory):
@@ -162,7 +162,7 @@ def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
         forecast.reached(lane, request, whole)
         key = cache.key_of(URLS[request.extent.shard], "1")
         one = Piece(key, request.start, request.stop, whole)
-        hit = cache.load(one, one.begin, memoryview(bytearray(100)))
+        hit = cache.load(one, memoryview(bytearray(100)))
         if not hit:
             keep(cache, one)
         if turn >= SHARDS // LANES:

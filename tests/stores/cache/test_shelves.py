@@ -108,7 +108,7 @@ PIECE = Piece(KEY, 512, 512 + len(DATA), 5000, "gzip")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> CacheFolder:
-    made = CacheFolder(tmp_path / "cache")
+    made = CacheFolder(tmp_path / "above" / "cache")
     made.save(PIECE, memoryview(DATA))
     return made
 
@@ -125,7 +125,7 @@ def load(folder: CacheFolder, piece: Piece) -> bytes | None:
 def test_what_is_kept_is_found(folder: CacheFolder, tmp_path: Path) -> None:
     assert load(folder, PIECE) == DATA
     assert [entry.piece for entry in folder.entries()] == [PIECE]
-    assert oct((tmp_path / "cache").stat().st_mode)[-3:] == "700"
+    assert oct((tmp_path / "above" / "cache").stat().st_mode)[-3:] == "700"
     assert oct(files(tmp_path)[0].stat().st_mode)[-3:] == "600"
 
 
