@@ -1,4 +1,4 @@
-"""The process as its platform made it: home, temporary files, working directory, descriptors.
+"""The process as its platform made it: interpreter, home, temporary files, descriptors.
 
 Containers run with a read-only root, without a home or an entry in the user database, and with
 standard input closed. This file decides what is used instead; all others ask it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -34,6 +35,20 @@ def allowed_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS
+
+
+_INTERPRETER = re.compile(r"\.?(python|pypy|graalpy)", re.IGNORECASE)
+"""How the names of interpreters begin; some packagers put a dot before that of a wrapped one."""
+
+
+def has_interpreter() -> bool:
+    """Return whether ``sys.executable`` is a Python interpreter that this user may run.
+
+    In a program that embeds Python it is empty, or it is that program, which would run once more.
+    """
+    name = sys.executable or ""
+    is_one = _INTERPRETER.match(Path(name).name) is not None and not hasattr(sys, "frozen")
+    return is_one and os.access(name, os.X_OK)
 
 
 def home() -> Path | None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from streamrec.feeder.engine.engine import Engine
 from streamrec.flow.child_process import child_environment
 from streamrec.stores.cache.configured_cache import open_cache
 from streamrec.stores.folder import write_object
+from streamrec.streams import start
 from streamrec.values.columns import BytesColumn
 
 
@@ -31,6 +32,53 @@ from streamrec.values.columns import BytesColumn
 def test_the_interpreters_lock(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: enabled, raising=False)
     assert surroundings.has_gil() is enabled
+
+
+def test_the_interpreter_of_this_process() -> None:
+    assert surroundings.has_interpreter()
+
+
+EMBEDDED = {"empty": "", "nothing": None, "a program": "/bin/true", "gone": "/nowhere/python3"}
+
+
+@pytest.mark.parametrize("program", EMBEDDED.values(), ids=EMBEDDED)
+def test_a_program_that_embeds_python(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    assert not surroundings.has_interpreter()
+
+
+def test_a_frozen_program_has_no_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert not surroundings.has_interpreter()
+
+
+def test_a_wrapped_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = tmp_path / ".Python3-wrapped"
+    wrapped.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(wrapped))
+    assert surroundings.has_interpreter()
+
+
+@pytest.mark.parametrize("program", EMBEDDED.values(), ids=EMBEDDED)
+def test_a_thread_reads_in_a_program_that_embeds_python(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sr.TFRecordWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write_many([b"1", b"2", b"3"])
+    monkeypatch.setattr(start, "has_gil", lambda: True)
+    monkeypatch.setattr(sys, "executable", program)
+    # With a shuffle the process would read from the first batch on.
+    stream = sr.open(tmp_path / "a.tfrecord", batch_size=1, shuffle=True)
+    with pytest.warns(UserWarning, match="a thread reads.* set it to the path of one"), stream:
+        assert len(list(stream)) == 3
+
+
+def test_an_engine_process_that_was_asked_for_needs_an_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", None)
+    with pytest.raises(ConfigError, match=r"cannot start None as the engine process: sys\.exec"):
+        Engine.spawn()
 
 
 def test_interpreters_that_do_not_say_it_have_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:

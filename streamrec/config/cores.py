@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamrec.config.launchers import local_ranks
-from streamrec.surroundings import allowed_cores
+from streamrec.surroundings import allowed_cores, has_interpreter
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -32,7 +32,7 @@ def fetch_process_count(settings: DatasetSettings) -> int:
     """
     if settings.fetch_processes != "auto":
         return settings.fetch_processes
-    if not hasattr(os, "memfd_create"):  # not on this platform
+    if not hasattr(os, "memfd_create") or not has_interpreter():  # none can be started here
         return 0
     cores = usable_cores() // local_ranks()
     return max(0, min(MOST_FETCH_PROCESSES, cores // 2 - 1))

@@ -9,6 +9,7 @@ import site
 import subprocess
 import sys
 import threading
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,7 +36,13 @@ among them, and the way to its service manager."""
 
 
 def child_command(module: str, *arguments: object) -> list[str]:
-    """Return the command that runs the ``main`` of one of our modules."""
+    """Return the command that runs the ``main`` of one of our modules.
+
+    Raises:
+        FileNotFoundError: The program embeds Python, and does not say where an interpreter is.
+    """
+    if not sys.executable:
+        raise FileNotFoundError(ENOENT, "sys.executable names no Python interpreter")
     # -P: a `queue.py` in the working directory is not the standard library's.
     options = ["-P", "-X", "faulthandler", "-m", START]
     return [sys.executable, *options, module, *map(str, arguments)]

@@ -10,6 +10,7 @@ A process stands in for a thread where threads share the interpreter's lock with
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -45,7 +46,7 @@ from streamrec.streams.session import (
     open_engine,
     open_relay,
 )
-from streamrec.surroundings import has_gil
+from streamrec.surroundings import has_gil, has_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -202,11 +203,23 @@ def _reader_of(
     # A process that was started ahead has imported its libraries: no thread would be faster.
     if engine == "process" or is_started_ahead():
         return open_engine
-    if not has_gil():
+    if not has_gil() or not _can_start_processes():
         return ThreadSession
     if not can_warm_start(settings):
         return open_engine
     return WarmStartSession
+
+
+def _can_start_processes() -> bool:
+    """Return whether an engine process can be started; warn where none can."""
+    if has_interpreter():
+        return True
+    warnings.warn(
+        "a thread reads, and shares the interpreter with the training: an engine process needs a "
+        f"Python interpreter, but sys.executable is {sys.executable!r}; set it to the path of one",
+        stacklevel=2,
+    )
+    return False
 
 
 def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
@@ -217,7 +230,7 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
         return open_relay
     # Whoever decrypts lets go of the interpreter's lock for every 16 KiB, so a process does.
     if settings.tls is not None:
-        return open_relay if has_gil() else ThreadFeed
+        return open_relay if has_gil() and _can_start_processes() else ThreadFeed
     from streamrec.feeder.client.healing import BlockingHealingFeed
 
     return BlockingHealingFeed

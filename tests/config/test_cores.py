@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,3 +71,11 @@ def test_a_number_of_fetch_processes_is_that_number(monkeypatch: pytest.MonkeyPa
     assert cores.fetch_process_count(DatasetSettings(source="x", fetch_processes=7)) == 7
     monkeypatch.delattr(os, "memfd_create", raising=False)
     assert cores.fetch_process_count(DatasetSettings(source="x", fetch_processes="auto")) == 0
+
+
+def test_fetch_processes_need_an_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: 16)
+    settings = DatasetSettings(source="x", fetch_processes="auto")
+    assert cores.fetch_process_count(settings) > 0
+    monkeypatch.setattr(sys, "executable", "")
+    assert cores.fetch_process_count(settings) == 0
