@@ -6,11 +6,13 @@ standard input closed. This file decides what is used instead; all others ask it
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import re
 import sys
 import tempfile
+import types
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -27,6 +29,14 @@ def has_gil() -> bool:
     """Return whether one thread at a time runs Python, as in most builds of the interpreter."""
     # Asked each time: an extension that needs the lock may bring it back when it is imported.
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def has_threads() -> bool:
+    """Return whether threads are the system's: gevent and eventlet can replace them by greenlets.
+
+    A greenlet that waits for a socket or a lock of the system stops all others.
+    """
+    return isinstance(_thread.start_new_thread, types.BuiltinFunctionType)
 
 
 def allowed_cores() -> int:

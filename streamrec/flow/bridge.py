@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamrec.errors import ConfigError
 from streamrec.flow import forks
-from streamrec.surroundings import hold_standard_descriptors
+from streamrec.surroundings import has_threads, hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -35,9 +35,18 @@ class _BridgeThread(threading.Thread):
 
 
 class Bridge:
-    """Runs coroutines in a background thread for callers that have no event loop."""
+    """Runs coroutines in a background thread for callers that have no event loop.
+
+    Raises:
+        ConfigError: The program has put something else in the place of threads.
+    """
 
     def __init__(self) -> None:
+        if not has_threads():
+            raise ConfigError(
+                "the program has replaced threads by greenlets, as gevent's patch_all does, and "
+                'reading in one would never end; read with engine="process", or keep threads'
+            )
         self._runner = asyncio.Runner(loop_factory=new_event_loop)
         self._started = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -200,16 +200,16 @@ class _InThread(Generic[Inner]):
     """A session in a thread with an event loop of its own.
 
     Args:
-        opening: Opens the session, whose tasks close what it holds when they are cancelled.
+        open_session: Opens the session, whose tasks close what it holds when they are cancelled.
     """
 
     is_async: Literal[False] = False
 
-    def __init__(self, opening: Coroutine[Any, Any, Inner]) -> None:
+    def __init__(self, open_session: Callable[[], Coroutine[Any, Any, Inner]]) -> None:
         self._bridge = Bridge()
         on_recall(self._bridge.end)
         try:
-            session = self._bridge.call(opening)
+            session = self._bridge.call(open_session())
         except BaseException:
             self._bridge.close()
             raise
@@ -246,7 +246,7 @@ class ThreadSession(_InThread[LoopSession]):
     """A session of a dataset in a thread; arguments as of `LoopSession.open`."""
 
     def __init__(self, settings: DatasetSettings, rank: Rank, begin: Begin) -> None:
-        super().__init__(LoopSession.open(settings, rank, begin))
+        super().__init__(partial(LoopSession.open, settings, rank, begin))
 
     def receive(self) -> Batch:
         """Return the next batch; raise ``EndOfStream`` at the end of a run."""
@@ -268,7 +268,7 @@ class ThreadFeed(_InThread["AsyncHealingFeed"]):
     def __init__(self, address: str, **route: Unpack[Route]) -> None:
         from streamrec.feeder.client.healing import AsyncHealingFeed
 
-        super().__init__(AsyncHealingFeed.open(address, **route))
+        super().__init__(partial(AsyncHealingFeed.open, address, **route))
 
 
 async def _call(function: Callable[[], None]) -> None:

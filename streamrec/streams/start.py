@@ -46,7 +46,7 @@ from streamrec.streams.session import (
     open_engine,
     open_relay,
 )
-from streamrec.surroundings import has_gil, has_interpreter
+from streamrec.surroundings import has_gil, has_interpreter, has_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -201,7 +201,7 @@ def _reader_of(
     if private or engine == "thread":
         return ThreadSession
     # A process that was started ahead has imported its libraries: no thread would be faster.
-    if engine == "process" or is_started_ahead():
+    if engine == "process" or is_started_ahead() or not has_threads():
         return open_engine
     if not has_gil() or not _can_start_processes():
         return ThreadSession

@@ -21,6 +21,12 @@ async def where() -> str:
     return threading.current_thread().name
 
 
+def test_greenlets_in_the_place_of_threads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("_thread.start_new_thread", lambda *_: 0)
+    with pytest.raises(ConfigError, match='read with engine="process"'):
+        Bridge()
+
+
 def test_runs_in_a_thread_of_its_own() -> None:
     before = set(threading.enumerate())
     bridge = Bridge()

@@ -144,6 +144,15 @@ def test_a_process_that_was_started_ahead_is_taken_without_a_gil_too(
     assert start._reader_of(settings, settings.dataset()) is open_engine
 
 
+def test_a_process_reads_where_greenlets_are_in_the_place_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start, "has_gil", lambda: True)
+    monkeypatch.setattr("_thread.start_new_thread", lambda *_: 0)
+    settings = StreamSettings(source="a.tfrecord", batch_size=2)
+    assert start._reader_of(settings, settings.dataset()) is open_engine
+
+
 @pytest.mark.parametrize(
     ("named", "tls", "has_gil", "feed"),
     [
