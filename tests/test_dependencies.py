@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROJECT = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
-FOR_PEOPLE = {"bench", "deploy", "dev", "docs"}
+FOR_PEOPLE = {"bench", "deploy", "dev", "docs", "release"}
 """Extras of those who work on streamrec; the package imports nothing of them."""
 MODULES = {
     "backports-zstd": "backports.zstd",
