@@ -43,6 +43,7 @@ def at_the_root(cell: str) -> str:
 
 
 ROWS = rows(PAGE)
+TESTS = re.findall(r"^\| (.+) \| (`tests/.+`) \|$", PAGE.read_text(), re.MULTILINE)
 
 
 def test_there_are_rows() -> None:
@@ -51,24 +52,32 @@ def test_there_are_rows() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_each_cell_of_ours_has_its_proof(row: list[str]) -> None:
+def test_each_cell_of_ours_links_to_our_page(row: list[str]) -> None:
     (page,) = _LINK.findall(row[1])  # that it exists is held for all links
     assert not page.startswith("http")
-    (test,) = named_tests(row[-1])
-    assert is_defined(*test), row[-1]
+
+
+@pytest.mark.parametrize(("feature", "test"), TESTS, ids=[feature for feature, _ in TESTS])
+def test_each_test_that_is_named_exists(feature: str, test: str) -> None:
+    ((path, names),) = named_tests(test)
+    assert is_defined(path, names), feature
+
+
+def test_each_feature_has_a_test() -> None:
+    assert [feature for feature, _ in TESTS] == [row[0] for row in ROWS]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_each_cell_of_theirs_links_to_them_or_says_that_nothing_is_documented(
     row: list[str],
 ) -> None:
-    for cell in row[2:-1]:
+    for cell in row[2:]:
         links = _LINK.findall(cell)
         assert [link[:8] for link in links] == ["https://"] or cell == "not documented", cell
 
 
 def test_the_readme_has_rows_of_the_page() -> None:
-    whole = [[at_the_root(cell) for cell in row[:-1]] for row in ROWS]
+    whole = [[at_the_root(cell) for cell in row] for row in ROWS]
     for row in rows(README):
         assert row in whole
 
