@@ -25,7 +25,7 @@ OUTSIDE = {
 }
 
 
-WIDE = {"index.md", "explanation/compare.md"}
+WIDE = {"index.md", "explanation/compare.md", "reference/promises.md"}
 """Pages that need the room of the table of contents."""
 
 
