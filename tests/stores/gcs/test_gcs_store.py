@@ -79,21 +79,23 @@ def test_nothing_is_seen_before_the_end(store: DevStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"),
+    ("fault", "kind", "aborts"),
     [
-        (FaultRule(method="PUT", nth=2, status=403), AccessDenied),
-        (FaultRule(method="POST", nth=1, status=403), AccessDenied),
-        (FaultRule(method="PUT", nth=3, status=400), StoreError),
+        (FaultRule(method="PUT", nth=2, status=403), AccessDenied, 1),
+        (FaultRule(method="POST", nth=1, status=403), AccessDenied, 0),
+        (FaultRule(method="PUT", nth=3, status=400), StoreError, 1),
     ],
     ids=["part", "beginning", "end"],
 )
 def test_what_fails_leaves_nothing(
-    store: DevStore, fault: FaultRule, kind: type[Exception]
+    store: DevStore, fault: FaultRule, kind: type[Exception], aborts: int
 ) -> None:
     store.faults = [fault]
     with pytest.raises(kind):
         write_object("gs://bucket/x", bytes(2 * PART + 1), store.gcs_options)
     assert dict(store.objects) == {}
+    # An upload that nobody ends stays in the store for a week.
+    assert [each.method for each in store.statistics.records].count("DELETE") == aborts
 
 
 def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
