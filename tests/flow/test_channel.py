@@ -143,6 +143,18 @@ async def test_room_goes_to_one_of_those_who_wait_for_it() -> None:
 
 
 @asynchronous
+async def test_what_is_taken_out_makes_room() -> None:
+    channel: Channel[str] = Channel(10)
+    await channel.send("a", 10)
+    sender = asyncio.create_task(channel.send("b", 10))
+    await settle()
+    assert list(channel.take_all()) == [("a", 10)]
+    await settle()
+    assert sender.done()
+    assert await channel.receive() == "b"
+
+
+@asynchronous
 async def test_room_is_waited_for_before_a_value_is_made() -> None:
     channel: Channel[str] = Channel(10)
     await channel.wait_for_room(1000)  # one may always wait alone

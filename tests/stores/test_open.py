@@ -12,17 +12,18 @@ import pytest
 from aiohttp import web
 
 from streamrec.devstore import DevStore, FaultRule
-from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.stores import ObjectInfo, Stores
 from streamrec.stores import open as open_module
 from streamrec.stores.open import import_stores
 from streamrec.stores.s3 import s3_store
 from tests.cancellation import cancel_in_every_turn
+from tests.pipeline.scripted_store import ScriptedStore
 from tests.stores.http_server import serving
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
     from types import ModuleType
 
@@ -203,6 +204,31 @@ class Closing:
         for _ in range(5):
             await asyncio.sleep(0)
         self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("glob", "named", "told"),
+    [
+        ("gs://b/data/x-*", "gs://b/data/", "gs://b/data/x-*"),
+        ("gs://b/data/x-*", "gs://b/data/old", "gs://b/data/old"),
+        ("/data/*/x-?", "/data/", "/data/"),
+    ],
+)
+@asynchronous
+async def test_a_listing_that_fails_names_the_pattern_or_what_is_inside(
+    glob: str, named: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(ScriptedStore):
+        async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+            if prefix:
+                raise AccessDenied("no", url=named)
+            yield ObjectInfo(prefix)
+
+    stores = Stores()
+    monkeypatch.setattr(stores, "store_for", lambda _: Refusing({}))
+    with pytest.raises(AccessDenied) as caught:
+        await stores.resolve(glob)
+    assert caught.value.url == told
 
 
 @asynchronous

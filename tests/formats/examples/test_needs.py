@@ -11,11 +11,12 @@ from PIL import Image as Pillow
 
 from streamrec import kernel
 from streamrec.errors import BatchTooLarge, ConfigError, DataError, PictureTooLarge
+from streamrec.formats.examples.defaults import ValueRowIds
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Claims, DecodeLimits
-from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
+from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature, VarLenFeature
 from streamrec.kernel.contract import fresh
 from streamrec.values.record_rows import RecordRows
 
@@ -213,6 +214,18 @@ def test_values_that_grow_are_compared_with_their_records(kind: str) -> None:
         Parsing(features, DecodeLimits(grown + spare - 1)).parse(records)
     assert caught.value.record == len(records) - 1
     assert caught.value.feature == "v"
+
+
+def test_empty_rows_are_claimed_before_they_are_made() -> None:
+    """One high number asks for all the rows below it, each of which has an end of eight bytes."""
+    features = {"v": RaggedFeature("int64", partitions=[ValueRowIds("row")])}
+    records = [encode_example({"v": [1, 2], "row": [0, last]}) for last in (1, 999)]
+    parsing = Parsing(features, DecodeLimits(8 * 1002))
+    assert [len(rows) for rows in parsing.parse(records)["v"].to_list()] == [2, 1000]
+    assert parsing.claimed == [8 * 1002]
+    with pytest.raises(BatchTooLarge, match="the column takes") as caught:
+        Parsing(features, DecodeLimits(8 * 1002 - 1)).parse(records)
+    assert (caught.value.record, caught.value.feature) == (1, "row")
 
 
 def test_a_limit_of_another_thread_s_batch_is_its_own() -> None:
