@@ -162,6 +162,31 @@ def test_a_promise_is_kept_or_lost_as_told(
             CHECKS[promise](source, settings)
 
 
+def test_a_mix_has_the_same_batches_on_every_number_of_ranks(source: str) -> None:
+    """The row of the mix has no code, because a mix is opened in another way."""
+
+    def first(world_size: int) -> list[list[int]]:
+        streams = [
+            sr.mix(
+                {"a": (source, 0.7), "b": (source, 0.3)},
+                FEATURES,
+                batch_size=4 // world_size,
+                lanes=4,
+                shuffle=True,
+                steps_per_epoch=9,
+                rank=rank,
+                world_size=world_size,
+                engine="thread",
+            )
+            for rank in range(world_size)
+        ]
+        parts = [[ids(batch) for batch in stream] for stream in streams]
+        return [sorted(chain(*batch)) for batch in zip(*parts, strict=True)]
+
+    assert len(first(1)) == 9
+    assert first(1) == first(2) == first(4)
+
+
 def test_each_cell_is_kept_or_lost() -> None:
     assert len(CASES) > 60
     for setting, cells in ROWS:

@@ -98,9 +98,9 @@ def open(  # noqa: A001 - the public name: streamrec.open
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
         batch_size: Records per rank and batch. ``None``: the stream gives single records, each as
             bytes, or as a dict of its features.
-        **settings: Those below. A function given as ``filter``, ``map`` or ``transform`` that has
-            a second parameter named ``rng`` gets a ``numpy.random.Generator``, which follows from
-            the seed, the epoch and its place.
+        **settings: The others, which ``help(streamrec.open)`` lists. A function given as
+            ``filter``, ``map`` or ``transform`` that has a second parameter named ``rng`` gets a
+            ``numpy.random.Generator``, which follows from the seed, the epoch and its place.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -201,8 +201,8 @@ def mix(
         batch_size: As for ``open``.
         weights: Pairs of a record's number and the weights, by name, that hold from there on. They
             count the records of all ranks, in their order, before a filter; the first is 0.
-        **settings: Those below, as for ``open``. ``exhausted`` says what becomes of a component
-            that ends.
+        **settings: The others, which ``help(streamrec.mix)`` lists. ``exhausted`` says
+            what becomes of a component that ends.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
