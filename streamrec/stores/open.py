@@ -244,7 +244,8 @@ class Stores:
         link = slice(len(place.before), -len(place.after) or None)
         literal = unescape(glob)
         found: list[ObjectInfo] = []
-        for info in await self._collect(glob, listing):
+        infos = await self._collect(glob, listing)
+        for info in infos:
             # An object of this very name comes before all that the pattern would match.
             if info.url == literal:
                 return [info]
@@ -254,6 +255,8 @@ class Stores:
                 found.append(info)
         if not found:
             hint = one_slash(glob) or "check the pattern, and that the shards are there"
+            if any("/." in info.url[link][prefix.rfind("/") :] for info in infos):
+                hint += "; a name that begins with a dot needs a pattern that does"
             raise ObjectNotFound(f"no object matches; {hint}", url=glob)
         return found
 

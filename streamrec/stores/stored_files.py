@@ -220,6 +220,8 @@ def find_files(
 ) -> list[StoredFile]:
     """Return the files that a text names, or those of the directory that it names, sorted.
 
+    Of a directory, those whose names begin with a dot are left out.
+
     Args:
         place: A path or a URL, which may hold ``*``, ``{00..11}`` or ``{a,b}``; of a chain each
             link may.
@@ -268,13 +270,16 @@ def find_each(
         last = place.link.rpartition("/")[2]
         directory = "".join(place._replace(link=place.link.removesuffix(last)))
         if directory not in listed:
-            files = find_files(escape(directory), storage_options)
-            listed[directory] = {file.name: file for file in files}
+            stores = BlockingStores(storage_options)
+            files = _complete(stores, _children(directory, stores))
+            listed[directory] = {file.name: file for file in files if not is_companion(file.name)}
         yield listed[directory].get(last)
 
 
 def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, StoredFile]:
     """Return all files below a directory, by their names below it, sorted by directories.
+
+    Hidden ones, and those below hidden directories, are left out.
 
     Raises:
         ConfigError: The scheme or an option is not known.
@@ -290,7 +295,16 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
     # By the parts of the path: as a text, "a-b/c" would come between "a" and "a/b".
     names = sorted(files, key=lambda name: name.split("/"))
-    return {name: files[name] for name in names if not is_companion(name)}
+    return {name: files[name] for name in names if not (is_companion(name) or _is_hidden(name))}
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a name below a directory has a part that begins with a dot.
+
+    Nobody put those there on purpose: a notebook's copies, a version control's folder, and what
+    macOS keeps beside each file.
+    """
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:
@@ -299,7 +313,8 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
     if line_of(place).name == "file":
         if not Path(place).is_dir():
             return None
-        return [entry.name for entry in os.scandir(place) if not entry.is_dir()]
+        entries = (entry.name for entry in os.scandir(place) if not entry.is_dir())
+        return [name for name in entries if not _is_hidden(name)]
     holder, _ = held_in(place, storage_options)
     # A pattern of shards, whose directory no job need have the right to list, names no directory.
     last = split_chain(place).link.rpartition("/")[2]
@@ -310,7 +325,7 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
     # Without files of its own it may still hold directories; the first name below tells.
     if not infos and not stores.has_any(root):
         return None
-    return [file.name for file in _files_of(stores, infos)]
+    return [file.name for file in _files_of(stores, infos) if not _is_hidden(file.name)]
 
 
 def _directory(place: str) -> str:
@@ -342,7 +357,8 @@ def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator
         path = Path(name)
         if path.is_dir():
             files = (file for file in path.iterdir() if not file.is_dir())
-            yield from (_of_path(str(file)) for file in files if file.name.endswith(suffixes))
+            shown = (file for file in files if not _is_hidden(file.name))
+            yield from (_of_path(str(file)) for file in shown if file.name.endswith(suffixes))
         elif path.exists():
             yield _of_path(str(path))
         else:
@@ -415,14 +431,26 @@ def _find_named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> 
                 raise
             missing = error
     try:
-        infos = stores.list_objects(_directory(url), recursive=False)
+        infos = _children(url, stores)
     except StoreError as error:
         raise missing or error from None
+    links = {info: split_chain(info.url).link for info in infos}
+    shown = (info for info in infos if not _is_hidden(links[info].rpartition("/")[2]))
+    return [info for info in shown if links[info].endswith(suffixes)]
+
+
+def _children(url: str, stores: BlockingStores) -> list[ObjectInfo]:
+    """Return the objects of a directory.
+
+    Raises:
+        StoreError: It cannot be listed, or there is no such directory.
+    """
+    infos = stores.list_objects(_directory(url), recursive=False)
     # A bucket may be empty, and the listing has told if it is missing.
     is_bucket = line_of(url).has_buckets and not split_bucket(url)[1]
     if not infos and not is_bucket and not stores.has_any(_directory(url)):
-        raise missing or tell("no object", url)
-    return [info for info in infos if split_chain(info.url).link.endswith(suffixes)]
+        raise tell("no object", url)
+    return infos
 
 
 def _is_there(url: str, stores: BlockingStores) -> bool:

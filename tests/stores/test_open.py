@@ -182,6 +182,15 @@ async def test_patterns_without_a_match(source: str) -> None:
     assert caught.value.url == source
 
 
+@asynchronous
+async def test_patterns_that_match_hidden_names_alone(tmp_path: Path) -> None:
+    (tmp_path / ".a.tfrecord").touch()
+    with pytest.raises(ObjectNotFound, match="a name that begins with a dot needs a pattern that"):
+        await Stores().resolve(f"{tmp_path}/*.tfrecord")
+    (found,) = await Stores().resolve(f"{tmp_path}/.*.tfrecord")
+    assert found.url == f"{tmp_path}/.a.tfrecord"
+
+
 @pytest.mark.parametrize(
     ("urls", "near"),
     [

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ["b.csv", "a.csv", "deep/er/c [1].csv", "deep-er/d.csv", "e"]
+HIDDEN = [".a.csv", "deep/._c.csv", ".deep/er/c.csv"]
+"""Names that no pattern and no directory stands for."""
 Place = tuple[str, dict[str, Any]]
 
 
@@ -37,13 +39,13 @@ def content(name: str) -> bytes:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A directory with files in it, and its options."""
     if request.param in ("path", "file"):
-        for name in NAMES:
+        for name in NAMES + HIDDEN:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content(name))
         yield (str(tmp_path) if request.param == "path" else tmp_path.as_uri()), {}
         return
     with DevStore() as store:
-        for name in NAMES:
+        for name in NAMES + HIDDEN:
             store.put(f"bucket/dir/{name}", content(name))
         options = store.storage_options if request.param == "s3" else store.gcs_options
         yield f"{request.param}://bucket/dir", options
@@ -72,6 +74,17 @@ def test_files_by_name(place: Place) -> None:
     names = [f"{url}/{name}" for name in ("e", "b.csv", "none", "deep", "deep-er/d.csv", "b.csv")]
     found = [file and file.name for file in find_each(names, options)]
     assert found == ["e", "b.csv", None, None, "d.csv", "b.csv"]
+
+
+def test_hidden_files_are_found_by_their_names(place: Place) -> None:
+    url, options = place
+    names = [f"{url}/{name}" for name in HIDDEN]
+    assert [file and file.name for file in find_each(names, options)] == [
+        name.rpartition("/")[2] for name in HIDDEN
+    ]
+    for text in (f"{url}/.a.csv", f"{url}/.*.csv", f"{url}/.[a-c]?csv"):
+        assert [file.name for file in find_files(text, options)] == [".a.csv"]
+    assert [file.name for file in find_files(f"{url}/.deep/*/*.csv", options)] == ["c.csv"]
 
 
 def test_names_are_no_patterns_where_they_exist() -> None:

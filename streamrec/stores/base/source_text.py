@@ -271,7 +271,8 @@ def fixed_prefix(glob: str) -> str:
 def matcher(glob: str) -> Callable[[str], bool]:
     """Return a function that tells whether a URL matches a glob.
 
-    ``*`` and ``?`` do not match a ``/``; ``**`` matches any number of directories.
+    ``*`` and ``?`` do not match a ``/``; ``**`` matches any number of directories. As in a shell,
+    a dot at the beginning of a name matches a dot of the glob alone.
 
     Raises:
         ConfigError: ``**`` stands beside other characters.
@@ -287,8 +288,11 @@ def matcher(glob: str) -> Callable[[str], bool]:
     return lambda url: pattern.fullmatch(url) is not None
 
 
-_FOLDERS = {"*": "[^/]+/", "**": "(?:.+/)?"}
-_LAST = {"*": "[^/]+", "**": ".*"}
+_SHOWN = r"(?!\.)"
+"""Stands before a wildcard that begins a name, so that none is taken for a hidden one: the folders
+of notebooks and version control, and what macOS and Hadoop put beside each file."""
+_FOLDERS = {"*": f"{_SHOWN}[^/]+/", "**": f"(?:{_SHOWN}[^/]+/(?:{_SHOWN}[^/]*/)*)?"}
+_LAST = {"*": f"{_SHOWN}[^/]+", "**": f"(?:{_SHOWN}[^/]*/)*{_SHOWN}[^/]*"}
 """What a star that stands alone between slashes matches: never an empty name."""
 _WILD = re.compile(r"(\*|\?|\[!?\]?[^\]]*\])")
 
@@ -296,12 +300,14 @@ _WILD = re.compile(r"(\*|\?|\[!?\]?[^\]]*\])")
 def _expression(part: str) -> str:
     """Return the regular expression of what stands between two slashes of a glob.
 
-    fsspec's own gives the same, but to import fsspec takes longer than all else that finds the
-    files of a folder.
+    fsspec's own gives the same but for hidden names. To import fsspec takes longer than all else
+    that finds the files of a folder.
     """
+    begin = _SHOWN if _WILD.match(part) else ""
     *pairs, rest = _WILD.split(part)
     texts = map(re.escape, pairs[::2])
-    return "".join(map("".join, zip(texts, map(_wild, pairs[1::2]), strict=True))) + re.escape(rest)
+    wild = "".join(map("".join, zip(texts, map(_wild, pairs[1::2]), strict=True)))
+    return begin + wild + re.escape(rest)
 
 
 def _wild(sign: str) -> str:

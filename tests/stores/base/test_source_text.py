@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import glob
 import re
+import tempfile
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -253,6 +256,29 @@ def test_globs_are_read_as_by_fsspec(glob: str, url: str) -> None:
             matcher(glob)
         return
     assert matcher(glob)(url) == expected
+
+
+HIDDEN_PARTS = st.sampled_from(["a", "b", "ab", ".a", ".b"])
+HIDDEN_NAMES = st.lists(HIDDEN_PARTS, min_size=1, max_size=3).map("/".join)
+DOTTED_PATTERNS = st.lists(
+    st.sampled_from(["a", ".a", "*", "?a", ".*", "*b", "[.a]*", "[!a]*", "**"]),
+    min_size=1,
+    max_size=3,
+).map("/".join)
+
+
+@given(names=st.sets(HIDDEN_NAMES, max_size=12), pattern=DOTTED_PATTERNS)
+@example(names={"a/.b/ab"}, pattern="a/**")
+@example(names={".a/b"}, pattern="**/b")
+def test_hidden_names_match_as_in_python(names: set[str], pattern: str) -> None:
+    files = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
+    with tempfile.TemporaryDirectory() as root:
+        for name in files:
+            Path(root, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(root, name).touch()
+        expected = set(glob.glob(pattern, root_dir=root, recursive=True)) & files  # noqa: PTH207
+    matches = matcher(f"s3://b/{pattern}")
+    assert {name for name in files if matches(f"s3://b/{name}")} == expected
 
 
 def test_stars_beside_other_characters() -> None:
