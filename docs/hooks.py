@@ -25,6 +25,16 @@ OUTSIDE = {
 }
 
 
+ICONS = {
+    "Start": "material-play-circle",
+    "Train": "material-school",
+    "Write data": "material-database-plus",
+    "Serve": "material-server-network",
+    "Measure": "material-speedometer",
+    "Look up": "material-book-open-variant",
+    "Understand": "material-lightbulb-on",
+}
+"""The icon of each card of the landing page."""
 WIDE = {"index.md", "explanation/compare.md", "reference/promises.md"}
 """Pages that need the room of the table of contents."""
 
@@ -47,6 +57,8 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
     A word such as ``no-run`` is for the tests: the site's fences know none.
     """
+    if page.file.src_uri == "index.md":
+        markdown = landing(markdown)
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
     markdown = re.sub(r"^(```python) [\w-]+$", r"\1", markdown, flags=re.MULTILINE)
@@ -54,6 +66,21 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     for name, path in OUTSIDE.items():
         there, here = relpath(ROOT / path, folder), relpath(DOCS / name, folder)
         markdown = markdown.replace(f"]({there}", f"]({here}")
+    return markdown
+
+
+def landing(markdown: str) -> str:
+    """Make buttons of the line of links, and give the cards their icons.
+
+    The page itself has neither, so that it reads well in the repository too.
+    """
+    line = next(line for line in markdown.splitlines() if " · " in line)
+    first, *others = line.split(" · ")
+    marks = [f"{first}{{ .md-button .md-button--primary }}"]
+    marks += [f"{link}{{ .md-button }}" for link in others]
+    markdown = markdown.replace(line, "\n".join(marks))
+    for card, icon in ICONS.items():
+        markdown = markdown.replace(f"- **{card}**", f"- :{icon}: **{card}**")
     return markdown
 
 

@@ -64,6 +64,16 @@ def test_an_opening_is_one_sentence_without_marks() -> None:
     assert "](" not in about
 
 
+def test_the_landing_page_gets_buttons_and_icons() -> None:
+    page = (DOCS / "index.md").read_text()
+    landing = hooks().landing(page)
+    assert landing.count("{ .md-button") == 3
+    cards = re.findall(r"^- (.*)\*\*[\w ]+\*\*$", landing, re.MULTILINE)
+    assert len(cards) == len(hooks().ICONS) > 5
+    assert all(card.startswith(":material-") for card in cards)
+    assert "md-button" not in page
+
+
 # -- pages -----------------------------------------------------------------------------------------
 
 
