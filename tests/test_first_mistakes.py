@@ -73,6 +73,18 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
         r"did you mean s3://\?",
     ),
     "one slash, one name": (lambda _: first("gs:/bucket/x"), sr.ObjectNotFound, r"mean gs://\?"),
+    "home": (
+        lambda _: first("~/data/x-*.tfrecord"),
+        sr.ObjectNotFound,
+        r"only a shell replaces ~; write the path in full$",
+    ),
+    "a variable": (lambda _: first("$DATA/x"), sr.ObjectNotFound, r"a shell replaces \$DATA;"),
+    "braces": (lambda _: first("${DATA}/x"), sr.ObjectNotFound, r"shell replaces \$\{DATA\};"),
+    "home of a writer": (
+        lambda _: sr.TFRecordWriter("~/data/x.tfrecord").write(b""),
+        sr.ObjectNotFound,
+        r"only a shell replaces ~; write the path in full$",
+    ),
     "bs": (lambda path: OPEN(path, bs=4), ConfigError, r"it is batch_size$"),
     "local": (lambda path: OPEN(path, local="/x"), ConfigError, r"'local': it is cache"),
     "remote": (

@@ -19,7 +19,7 @@ from streamrec.flow.silence import Silence, cause_of
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
-from streamrec.stores.base.foreign_errors import one_slash, pattern_in
+from streamrec.stores.base.foreign_errors import hint_at_place, pattern_in
 from streamrec.stores.base.protocol import ObjectInfo, in_thread, let_pass, read_range
 from streamrec.stores.base.source_text import (
     expand,
@@ -254,7 +254,7 @@ class Stores:
             if matches(name) and not name.endswith("/") and not is_companion(name):
                 found.append(info)
         if not found:
-            hint = one_slash(glob) or "check the pattern, and that the shards are there"
+            hint = hint_at_place(glob) or "check the pattern, and that the shards are there"
             if any("/." in info.url[link][prefix.rfind("/") :] for info in infos):
                 hint += "; a name that begins with a dot needs a pattern that does"
             raise ObjectNotFound(f"no object matches; {hint}", url=glob)

@@ -77,6 +77,7 @@ _BY_NAME = {
 """
 
 _ONE_SLASH = re.compile(rf"(?:^|/)({'|'.join(SCHEMES)}):/?(?=[^/])")
+_OF_A_SHELL = re.compile(r"(?:^|/)(~\w*|\$\w+|\$\{\w+\})(?=/)")
 MOST_NAMES = 1000
 """Names of a directory that are looked at for a hint."""
 _SUFFIX = re.compile(r"\.tf[-_]?rec(?:ord)?s?|\.records?")
@@ -140,7 +141,7 @@ def meaning_of(
 
 def local_meaning(url: str, error: OSError, *, writing: bool = False) -> StreamrecError:
     """Return streamrec's error for one of the operating system, of a local path."""
-    facts = _facts(error) | {"where": _where(url), "hint": one_slash(url)}
+    facts = _facts(error) | {"where": _where(url), "hint": hint_at_place(url)}
     facts["hint"] = facts["hint"] or ("create it first" if writing else "check the name")
     trouble = file_trouble(error)
     if trouble == "directory":
@@ -151,10 +152,13 @@ def local_meaning(url: str, error: OSError, *, writing: bool = False) -> Streamr
     return tell(trouble, url, writing=writing, facts=facts)
 
 
-def one_slash(url: str) -> str:
-    """Return a hint at a scheme's second slash, if a path looks as if it lacked it."""
-    found = _ONE_SLASH.search(url)
-    return f"did you mean {found[1]}://?" if found else ""
+def hint_at_place(url: str) -> str:
+    """Return a hint at a scheme's second slash, or at what a shell replaces; mostly empty."""
+    if found := _ONE_SLASH.search(url):
+        return f"did you mean {found[1]}://?"
+    if found := _OF_A_SHELL.search(url):
+        return f"only a shell replaces {found[1]}; write the path in full"
+    return ""
 
 
 def tls_trouble(error: object) -> str | None:
