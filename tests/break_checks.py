@@ -179,6 +179,27 @@ BREAKS = [
         "kept: a damaged record is delivered",
     ),
     Break(PYTEST + "tests/test_site.py", "docs/install.md", "| `otel` |", "| `hotel` |"),
+    # what a release is made of
+    Break(
+        PYTEST + "tests/test_frozen.py",
+        "streamrec/wire/protocol.py",
+        "PROTOCOL_VERSIONS = (3,)",
+        "PROTOCOL_VERSIONS = (3, 4)",
+    ),
+    Break(
+        PYTEST + "tests/test_packaging.py",
+        "deploy/kubernetes/base/kustomization.yaml",
+        "newTag: 0.1.0",
+        "newTag: 0.0.9",
+    ),
+    Break(PYTEST + "tests/test_project_files.py", "CITATION.cff", "type: software", "type: book"),
+    Break(
+        PYTEST + "tests/test_workflows.py",
+        ".github/workflows/release.yml",
+        "persist-credentials: false",
+        "persist-credentials: true",
+    ),
+    Break(PYTEST + "tests/test_justfile.py", "justfile", "-m tests.fast", "-m tests.quick"),
     # what others read
     Break(PYTEST + "tests/deploy/test_dockerfile.py", "Dockerfile", "", "RUN sudo ls\n"),
     Break(PYTEST + "tests/deploy/test_compose.py", "docker-compose.yml", "services:", "servces:"),

@@ -68,6 +68,14 @@ def test_the_citation_is_of_this_version() -> None:
     assert heading[1] in (CITATION["date-released"], "unreleased")
 
 
+def test_a_version_of_the_changelog_has_each_heading_once() -> None:
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    assert versions[0].startswith(f"[{streamrec.__version__}]")
+    for version in versions:
+        headings = re.findall(r"^#{3,} .*$", version, re.MULTILINE)
+        assert len(headings) == len(set(headings)), version.partition("\n")[0]
+
+
 def test_security_names_the_minor_version_that_is_mended() -> None:
     minor = streamrec.__version__.rpartition(".")[0]
     assert f"now {minor} |" in (ROOT / "SECURITY.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from streamrec import __version__
 from tests.pages import ROOT
 from tests.test_packaging import PYPROJECT, WHEELS
 
@@ -99,6 +101,29 @@ def test_the_checks_are_those_of_ci() -> None:
     ran = commands("tests.yml")
     for command in check[1].strip().split(" && "):
         assert {"site": "mkdocs build --strict"}.get(command, command) in ran
+
+
+@pytest.mark.parametrize(
+    ("tag", "date", "is_taken"),
+    [
+        (f"v{__version__}", "2026-11-29", True),
+        (f"v{__version__}", "unreleased", False),
+        ("v9.9.9", "2026-11-29", False),
+        (__version__.replace(".", "x"), "2026-11-29", False),
+    ],
+)
+def test_a_tag_must_be_a_version_with_a_date(
+    tag: str, date: str, is_taken: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "streamrec").mkdir()
+    (tmp_path / "streamrec" / "__init__.py").write_text(f'__version__ = "{__version__}"\n')
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{__version__}] - {date}\n")
+    (step,) = (step for step in read("release.yml")["jobs"]["version"]["steps"] if "run" in step)
+    # As GitHub starts a step.
+    command = ["bash", "-e", "-c", step["run"]]
+    environment = {"PATH": os.environ["PATH"], "GITHUB_REF_NAME": tag}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
+    assert (done.returncode == 0) == is_taken
 
 
 def test_wheels_are_built_for_the_processors_of_the_settings() -> None:
