@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GITHUB = ROOT / ".github"
 SCHEMAS = {
     "vendor.citation-file-format": [ROOT / "CITATION.cff"],
+    "vendor.dependabot": [GITHUB / "dependabot.yml"],
     "vendor.github-issue-config": [GITHUB / "ISSUE_TEMPLATE" / "config.yml"],
     "vendor.github-issue-forms": [
         path

@@ -144,14 +144,12 @@ def test_what_never_ran_says_so_in_both_places(path: Path) -> None:
     assert ("never run" in row[0]) == is_told
 
 
-def test_zizmor_has_no_finding() -> None:
-    zizmor = shutil.which("zizmor")
-    if not zizmor:
-        pytest.skip("zizmor is not installed")
+@pytest.mark.parametrize("command", ["actionlint", "zizmor --offline --quiet --no-progress"])
+def test_a_linter_has_no_finding(command: str) -> None:
+    linter, *options = command.split()
+    if not shutil.which(linter):
+        pytest.skip(f"{linter} is not installed")
     done = subprocess.run(
-        [zizmor, "--offline", "--quiet", "--no-progress", ROOT / ".github"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [linter, *options, *WORKFLOWS], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
