@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not item.get_closest_marker("night")]
 
 
+FEW_MODULES = 50
+"""So many more modules make a look through all objects slower than to freeze them."""
+
+_frozen_modules = 0
+
+
 def pytest_collection_finish() -> None:
     """Take the tests themselves out of each garbage collection: they stay to the end."""
+    _freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Take libraries that tests have imported out, too."""
+    if len(sys.modules) >= _frozen_modules + FEW_MODULES:
+        gc.collect()  # what tests have left
+        _freeze()
+
+
+def _freeze() -> None:
+    global _frozen_modules  # noqa: PLW0603 - a process has one collector
+    _frozen_modules = len(sys.modules)
     gc.freeze()
 
 

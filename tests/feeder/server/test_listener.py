@@ -200,7 +200,8 @@ async def test_waits_where_there_are_no_files(
 
 
 @on_both_loops
-async def test_closed_while_it_waits() -> None:
+async def test_closed_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "PAUSE", 3600.0)  # it waits until it is seen, however slowly
     sock = Exhausted()
     sock.bind(("127.0.0.1", 0))
     listening = Listener(sock, lambda _: None)
