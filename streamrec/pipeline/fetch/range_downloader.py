@@ -20,7 +20,7 @@ from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.reading.hedging import Hedging
 from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base.source_text import store_kind
-from streamrec.stores.cache.cached_store import CachedBody
+from streamrec.stores.cache.cached_store import NOT_ASKED, CachedBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -324,13 +324,17 @@ class RangeDownloader:
     ) -> AsyncIterator[RangeBody]:
         """Open a range, and count what it takes: a cache may have some of it, or all."""
         body: RangeBody | None = None
+        is_asked = True
         try:
             async with self.stores.store_for(url).open_range(url, start, stop, etag=etag) as body:
                 self.counts["requests"] += not isinstance(body, CachedBody)
                 yield body
+        except asyncio.CancelledError as error:  # as of the slower of two that hedge
+            is_asked = error.args != (NOT_ASKED,)
+            raise
         finally:
             # A request that failed counts too; what a cache answered does not, and counts itself.
-            self.counts["requests"] += body is None
+            self.counts["requests"] += is_asked and body is None
             if isinstance(body, CachedBody):
                 body.count(self.counts)
 

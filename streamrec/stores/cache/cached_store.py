@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+NOT_ASKED = "the store was not asked"
+"""The message of the cancellation of a range that was still looked up in the cache."""
+
+
 class CachedStore:
     """A store that keeps the ranges that it reads from another one, and reads them but once.
 
@@ -141,7 +145,10 @@ class CachedBody:
     async def _find(self, version: str) -> bool:
         """Look the range up; return whether its first byte is cached."""
         self._key = self._cache.key_of(self.info.url, version)
-        self._pieces = await self._in_thread(self._cache.find, self._key, self._at, self._stop)
+        try:
+            self._pieces = await self._in_thread(self._cache.find, self._key, self._at, self._stop)
+        except asyncio.CancelledError as error:
+            raise asyncio.CancelledError(NOT_ASKED) from error
         first = piece_at(self._pieces, self._at)
         if first is None:
             return False

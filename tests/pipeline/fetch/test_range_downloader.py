@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from random import Random
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,11 +25,18 @@ from streamrec.plan.reading.hedging import (
     UNKNOWN_WHOLE,
 )
 from streamrec.plan.reading.ranges import RangeRequest
+from streamrec.stores.cache.cached_store import CachedStore
+from streamrec.stores.cache.piece_cache import PieceCache
+from streamrec.stores.cache.shelves import ProcessMemory
 from tests.pipeline.simulated_store import NO_TROUBLE, SimulatedStore, Trouble, simulated
+from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamrec.stores.base.protocol import Store
+    from streamrec.stores.cache.shelves import Piece
+    from streamrec.stores.open import Stores
     from streamrec.values.columns import ByteArray
 
 SIZE = 1 << 20
@@ -288,3 +298,35 @@ async def test_a_silent_request_that_cannot_be_hedged_is_cut_and_counted() -> No
     assert scene.hedges == (0, 0, 0)
     counts = scene.downloader.counts
     assert (counts["cut"], counts["retries"]) == (1, 1)
+
+
+@asynchronous
+async def test_a_look_into_a_cache_that_is_cancelled_is_no_request() -> None:
+    """As that of the slower of two that hedge; a request of the store counts even so."""
+    looks, goes_on = asyncio.Event(), threading.Event()
+    cache = PieceCache(ProcessMemory(SIZE), SIZE)
+    store = CachedStore(cast("Store", SimulatedStore({"o": DATA}, latency=0.0)), cache)
+    stores = cast("Stores", SimpleNamespace(store_for=lambda _: store))
+    downloader = RangeDownloader(Shards(["o"]), stores, 300.0, Random(1), lambda *_: None)
+    loop = asyncio.get_running_loop()
+
+    def find(*_: object) -> list[Piece]:
+        loop.call_soon_threadsafe(looks.set)
+        goes_on.wait(60)
+        return []
+
+    async def read() -> None:
+        async with downloader._open("o", 0, SIZE, '"v"'):
+            pass
+
+    with patch.object(cache, "find", find):
+        reading = asyncio.create_task(read())
+        await looks.wait()
+        reading.cancel()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    assert downloader.counts["requests"] == downloader.counts["cache_hits"] == 0
+    await read()
+    assert downloader.counts["requests"] == 1
+    cache.close()
