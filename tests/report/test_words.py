@@ -15,6 +15,7 @@ from streamrec.report import words
         (words.memory, -1, "0 B"),
         (words.percent, 0.0, "0%"),
         (words.percent, 0.004, "<1%"),
+        (words.percent, 0.01, "1%"),
         (words.percent, 0.97, "97%"),
         (words.size, 1000, "1.0 kB"),
         (words.size, 10**12, "1.0 TB"),
