@@ -91,6 +91,13 @@ def test_without_a_job_there_is_no_epoch() -> None:
     assert found.epoch_requests is None
 
 
+def test_without_a_listing_all_requests_are_reads() -> None:
+    found = costs(figures(job=JOB), read_prices())
+    assert found is not None
+    assert found.spent == pytest.approx(5002 * 0.4e-6)
+    assert found.epoch is None
+
+
 @pytest.mark.parametrize("url", ["/data/*", "https://host/x", "az://bucket/x"])
 def test_other_stores_have_no_prices(url: str) -> None:
     assert costs(figures(url, listing=LISTING), read_prices()) is None
