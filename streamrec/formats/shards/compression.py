@@ -343,7 +343,8 @@ class Decompressor:
         if self.members > 1:
             advice = f"the streams before ({self.members - 1}) are intact, so cut off the rest"
         # What the library still holds is lost, too: its output never came out.
-        offset = self.consumed - (self._member.held if self._member else 0)
+        assert self._member is not None
+        offset = self.consumed - self._member.held
         return CorruptCompression(
             f"the data from byte {offset} of the object on are not an intact {self.kind} stream "
             f"({reason}); {advice}",
