@@ -85,3 +85,20 @@ def test_wheels_are_built_for_both_processors_and_need_the_kernel() -> None:
 
 def without_musl(skipped: Iterable[str]) -> bool:
     return any("musl" in pattern for pattern in skipped)
+
+
+def test_what_is_installed_without_gcsfs_is_all_else_that_the_project_needs() -> None:
+    text = (ROOT / "docs" / "install.md").read_text().replace("\\\n", " ")
+    named = [
+        name
+        for line in re.findall(r"^pip install (.*)$", text, re.MULTILINE)
+        for name in line.split()
+    ]
+    needed = {
+        re.split(r"[^\w.-]", line)[0]
+        for line in PYPROJECT["project"]["dependencies"]
+        if "python_version < '3.14'" not in line
+    }
+    come_along = {"botocore", "pydantic-core"}  # in the version that aiobotocore and pydantic say
+    assert needed - come_along - {"gcsfs"} <= set(named)
+    assert "gcsfs" not in named
