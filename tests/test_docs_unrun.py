@@ -18,6 +18,7 @@ import streamrec
 from streamrec.cli.program import program
 from streamrec.config import StreamSettings
 from streamrec.streams.opening import connect
+from tests.cli.support import verbs_of
 from tests.pages import ROOT, Block, blocks, name_of
 from tests.test_docs import PAGES, RUNNABLE, runs
 
@@ -102,7 +103,7 @@ def check_command(line: str) -> None:
     if words[:1] == ["python"] and len(words) > 1 and words[1].endswith(".py"):
         assert "/" not in words[1] or (ROOT / words[1]).exists(), line
     if words[:1] == ["streamrec"] and len(words) > 1 and not words[1].startswith("-"):
-        verb = program.commands[words[1]]
+        verb = verbs_of(program)[words[1]]
         verb.make_context(words[1], words[2:])
 
 

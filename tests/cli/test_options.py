@@ -154,7 +154,7 @@ def test_objects_in_a_store_are_not_listed(monkeypatch: pytest.MonkeyPatch, shel
     assert complete(monkeypatch, shell, "streamrec cat s3://bucket/tra") == []
 
 
-@pytest.mark.parametrize("verb", program.commands)
+@pytest.mark.parametrize("verb", verbs_of(program))
 def test_nothing_heavy_is_imported(verb: str) -> None:
     line = f"streamrec {verb} --max-record-bytes 5MiB --storage-option anon=true --"
     code = (
