@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,9 +24,6 @@ from tests.adapters.test_torch_workers import (
 )
 from tests.adapters.torch_shards import write_examples
 from tests.by_day import at_night, stops
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.xdist_group("torch_training"),  # its programs run once, in one worker
@@ -44,18 +41,32 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_examples(tmp_path_factory.mktemp("examples"), RECORDS)
 
 
-def ran(program: str, source: str, meeting: Path | None = None) -> dict[str, Any]:
-    return cases_of(start(program, source, MODULE, MEETING=meeting))[0]
+ALONE = {
+    "workers": "torch",
+    "stateful": "torchdata",
+    "accelerate alone": "accelerate",
+    "lightning": "lightning",
+}
+"""Programs of one process, and what they import."""
 
 
 @pytest.fixture(scope="module")
-def workers(source: str) -> dict[str, Any]:
-    return ran("workers", source)
+def alone(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What these programs say, behind one import of torch."""
+    programs = [name for name, library in ALONE.items() if find_spec(library)]
+    meeting = tmp_path_factory.mktemp("alone")
+    cases = cases_of(start(",".join(programs), source, MODULE, MEETING=meeting))
+    return dict(zip(programs, cases, strict=True))
 
 
 @pytest.fixture(scope="module")
-def stateful(source: str) -> dict[str, Any]:
-    return ran("stateful", source)
+def workers(alone: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return alone["workers"]
+
+
+@pytest.fixture(scope="module")
+def stateful(alone: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return alone["stateful"]
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +87,8 @@ def accelerated(source: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def lightning(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return ran("lightning", source, tmp_path_factory.mktemp("lightning"))
+def lightning(alone: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return alone["lightning"]
 
 
 def halves(source: str, epochs: int = 1) -> list[list[list[int]]]:
@@ -212,8 +223,8 @@ class TestAccelerate:
 
 
 @has_accelerate
-def test_accelerate_in_one_process(source: str) -> None:
-    cases = ran("accelerate alone", source)
+def test_accelerate_in_one_process(alone: dict[str, dict[str, Any]]) -> None:
+    cases = alone["accelerate alone"]
     assert cases["prepared"] == cases["direct"]
     assert refused(cases["later"], "set_epoch(0) would leave the state")
 

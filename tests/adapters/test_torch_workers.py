@@ -80,21 +80,31 @@ def cases_of(*processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 def two_ranks(program: str, source: str, **values: Any) -> list[dict[str, Any]]:
     """Run a program twice, with the environment that torchrun gives."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": 2}
-    ranks = [start(program, source, RANK=r, LOCAL_RANK=r, **place, **values) for r in range(2)]
-    return cases_of(*ranks)
+    with socket.socket() as place:
+        # Bound and not listening: rank 0 may listen there, and nobody else is given the port.
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": place.getsockname()[1]}
+        values |= {"WORLD_SIZE": 2, **master}
+        ranks = [start(program, source, RANK=r, LOCAL_RANK=r, **values) for r in range(2)]
+        return cases_of(*ranks)
 
 
 @pytest.fixture(scope="module")
-def workers(source: str) -> dict[str, Any]:
-    return cases_of(start("workers", source))[0]
+def alone(source: str) -> list[dict[str, Any]]:
+    """What programs of one process say, behind one import of torch."""
+    programs = ["workers", "stateful"] if find_spec("torchdata") else ["workers"]
+    return cases_of(start(",".join(programs), source))
 
 
 @pytest.fixture(scope="module")
-def stateful(source: str) -> dict[str, Any]:
-    return cases_of(start("stateful", source))[0]
+def workers(alone: list[dict[str, Any]]) -> dict[str, Any]:
+    return alone[0]
+
+
+@pytest.fixture(scope="module")
+def stateful(alone: list[dict[str, Any]]) -> dict[str, Any]:
+    return alone[1]
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,9 @@ from torch.utils.data import DataLoader
 
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
-from tests.adapters.torch_programs import RANKS, kept, leave
+from tests.adapters.torch_programs import RANKS, kept, leave, run
 from tests.adapters.torch_shards import FEATURES
 from tests.by_day import is_day, stops
-from tests.forked_children import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -330,7 +329,4 @@ PROGRAMS: dict[str, Callable[[str], None]] = {
 }
 
 if __name__ == "__main__":
-    import faulthandler
-
-    faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
-    PROGRAMS[sys.argv[1]](sys.argv[2])
+    run(PROGRAMS, *sys.argv[1:])

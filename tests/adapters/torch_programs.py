@@ -5,11 +5,14 @@ They run in processes of their own, and each has many cases: to import torch tak
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
 import signal
 import sys
+import tempfile
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +25,7 @@ from tests.by_day import covering, is_day, stops
 from tests.forked_children import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 COUNTS = (1, 2) if is_day() else (1, 2, 4)
 METHODS = {"fork": COUNTS, "forkserver": COUNTS, "spawn": COUNTS}
@@ -114,6 +117,27 @@ def leave(cases: dict[str, Any]) -> None:
     for worker in multiprocessing.active_children():
         worker.kill()
     os._exit(0)
+
+
+def run(programs: Mapping[str, Callable[[str], None]], names: str, source: str) -> None:
+    """Run programs, whose names have commas between, in forks that need not import torch anew."""
+    outputs = [_forked(partial(programs[name], source)) for name in names.split(",")]
+    os.write(1, b"".join(outputs))
+
+
+def _forked(program: Callable[[], None]) -> bytes:
+    """Return what a program says; if it fails, end as it does."""
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if not child:
+            faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
+            os.dup2(output.fileno(), 1)
+            program()
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(1)
+        output.seek(0)
+        return output.read()
 
 
 # -- one process, and its workers ------------------------------------------------------------------
@@ -261,7 +285,4 @@ PROGRAMS: dict[str, Callable[[str], None]] = {
 }
 
 if __name__ == "__main__":
-    import faulthandler
-
-    faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
-    PROGRAMS[sys.argv[1]](sys.argv[2])
+    run(PROGRAMS, *sys.argv[1:])

@@ -116,8 +116,9 @@ class StoreConformance:
     async def test_views_of_every_size(self, backend: Backend, step: int) -> None:
         async with backend() as bench:
             bench.put("x", DATA)
-            data, _ = await read(bench.store, bench.url("x"), 3, 2000, step=step)
-            assert data == DATA[3:2000]
+            stop = min(2000, 3 + 100 * step)  # a hundred views tell as much as thousands
+            data, _ = await read(bench.store, bench.url("x"), 3, stop, step=step)
+            assert data == DATA[3:stop]
 
     @asynchronous
     async def test_large_object_whole(self, backend: Backend) -> None:
