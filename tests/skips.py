@@ -23,6 +23,7 @@ KNOWN = {
     "zlib-ng compresses in its own way": "the other zlib is tested where it is",
     "it has memory of its own": "the kernel in Python has no such memory",
     "no C compiler is here": "by night",
+    "this is not a checkout of git": "an sdist is compared with git's files where they are made",
     "actionlint is not installed": "its package fetches the program from elsewhere; by hand",
     "(fish|zsh) is not installed": "bash stands for the shells",
     "could not import 'dlio_benchmark'.*": "its versions of packages are others; see bench/dlio",
