@@ -17,6 +17,7 @@ from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.errors import ConfigError
 from streamrec.plan.state.fingerprint import RankSummary
 from streamrec.streams import handle
+from tests.adapters.torch_shards import FEW
 from tests.by_day import at_night, is_day
 from tests.pipeline.small_datasets import write, write_index
 
@@ -34,7 +35,7 @@ def source(tmp_path: Path) -> str:
 
 
 def open_rank(source: str, rank: int, **values: Any) -> sr.Stream:
-    values = {"batch_size": 2, "lanes": 2, "epochs": None, "engine": "thread", **values}
+    values = {"batch_size": 2, "lanes": 2, "epochs": None, "engine": "thread", **FEW, **values}
     return sr.open(source, rank=rank, world_size=2, **values)
 
 
@@ -145,6 +146,7 @@ class TestAgreeAtFirst:
             "lanes": 2,
             "epochs": None,
             "engine": "thread",
+            **FEW,
             **values,
         }
         with closing(sr.open(source, **settings)) as stream:
@@ -153,7 +155,7 @@ class TestAgreeAtFirst:
     def test_differences_are_an_error(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
         fake_torch(monkeypatch, [claim_of(source, 1, batch_size=3)])
         with (
-            sr.open(source, batch_size=2, lanes=2, epochs=None, engine="thread") as stream,
+            sr.open(source, batch_size=2, lanes=2, epochs=None, engine="thread", **FEW) as stream,
             pytest.raises(ConfigError, match="global_batch is 4 in process 0 and 6 in process 1"),
         ):
             agree_at_first(stream)
@@ -169,7 +171,7 @@ from torch import distributed
 source, place, rank, seed = sys.argv[1:]
 distributed.init_process_group("gloo", init_method=place, rank=int(rank), world_size=2)
 stream = sr.open(source, batch_size=2, lanes=2, epochs=None, engine="thread", shuffle=True,
-                 shuffle_window=100, seed=int(seed))
+                 shuffle_window=100, seed=int(seed), memory_budget="32MiB")
 with stream:
     try:
         agree(stream)

@@ -16,7 +16,7 @@ import streamrec as sr
 from streamrec.adapters.torch import as_loader
 from streamrec.adapters.torch.loader import Mover
 from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
-from tests.adapters.torch_shards import FEATURES, write_examples
+from tests.adapters.torch_shards import FEATURES, FEW, write_examples
 from tests.by_day import stops
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class TestBatches:
             lanes=2,
             engine="thread",
             epochs=None,
+            **FEW,
         )
         with stream:
             batch = next(iter(as_loader(stream)))
@@ -360,11 +361,11 @@ class TestState:
         assert ids(loader) == [batch["id"].tolist() for batch in stream]
 
     def test_those_of_all_ranks_serve_another_world_size(self, source: str) -> None:
-        half = {"index": None, "epochs": None, "batch_size": SIZE // 2}
+        half = {"index": None, "epochs": None, "batch_size": SIZE // 2, **FEW}
         loaders = [as_loader(opened(source, rank=r, world_size=2, **half)) for r in range(2)]
         for loader in loaders:
             ids(islice(loader, 2))
-        one = as_loader(opened(source, index=None, epochs=None))
+        one = as_loader(opened(source, index=None, epochs=None, **FEW))
         one.load_state_dict([loader.state_dict() for loader in loaders])
         rest = zip(*(ids(islice(loader, 3)) for loader in loaders), strict=True)
         assert [sorted(step) for step in ids(islice(one, 3))] == [sorted(a + b) for a, b in rest]

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
 from tests.adapters.torch_programs import RANKS, kept, leave, run
-from tests.adapters.torch_shards import FEATURES
+from tests.adapters.torch_shards import FEATURES, FEW
 from tests.by_day import is_day, stops
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 METHODS = ("fork", "forkserver", "spawn")
 STEPS = 4
-FEW = {"memory_budget": "32MiB", "max_concurrency": 8, "prefetch": 2}
-"""Little that an endless stream reads ahead: of shards this small it is all over and over again."""
 
 
 def loader_of(source: str, *, device: Any = None, pairs: Any = (), **values: Any) -> Any:

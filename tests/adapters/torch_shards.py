@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamrec as sr
 from tests.pipeline.small_datasets import write_index
@@ -10,7 +10,7 @@ from tests.pipeline.small_datasets import write_index
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FEATURES", "write_examples"]
+__all__ = ["FEATURES", "FEW", "write_examples"]
 
 FEATURES = {
     "id": sr.FixedLenFeature((), "int64"),
@@ -19,6 +19,8 @@ FEATURES = {
     "tokens": sr.RaggedFeature("int64"),
     "hot": sr.SparseFeature("at", "hot", "float32", 9),
 }
+FEW: dict[str, Any] = {"memory_budget": "32MiB", "max_concurrency": 8, "prefetch": 2}
+"""Little that an endless stream reads ahead: of shards this small it is all over and over again."""
 
 
 def write_examples(directory: Path, records: int) -> str:
