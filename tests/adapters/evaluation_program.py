@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import warnings
 from typing import Any
 
@@ -110,13 +108,12 @@ def of_trainer(source: str, place: str) -> list[list[int]]:
     return loops
 
 
-if __name__ == "__main__":
+def main(source: str, place: str) -> None:
     warnings.simplefilter("ignore")
-    path = sys.argv[2]
     cases = {
-        "known": evaluated(path),
-        "unknown": evaluated(path, index=None),
-        "accelerate": accelerated(path),
-        "trainer": of_trainer(path, os.environ["MEETING"]),
+        "known": evaluated(source),
+        "unknown": evaluated(source, index=None),
+        "accelerate": accelerated(source),
+        "trainer": of_trainer(source, place),
     }
     print(json.dumps(cases))

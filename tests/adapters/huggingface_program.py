@@ -110,4 +110,4 @@ def ranks(source: str, place: str) -> None:
 
 
 if __name__ == "__main__":
-    {"main": main, "ranks": ranks}[sys.argv[1]](sys.argv[2], os.environ["MEETING"])
+    ranks(sys.argv[2], os.environ["MEETING"])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.test_torch_training import RECORDS, source  # noqa: F401 - a fixture
-from tests.adapters.test_torch_workers import PATIENCE, cases_of, start
+from tests.adapters.test_torch_training import RECORDS
+from tests.adapters.test_torch_workers import PATIENCE
 
 pytestmark = [
-    pytest.mark.xdist_group("evaluation"),  # its program runs once, in one worker
+    pytest.mark.xdist_group("trainers"),  # the programs run once, in one worker
     *(
         pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not there")
         for name in ("lightning", "accelerate", "transformers")
@@ -22,9 +22,8 @@ ALL = list(range(RECORDS))
 
 
 @pytest.fixture(scope="module")
-def cases(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: F811
-    place = tmp_path_factory.mktemp("evaluation")
-    return cases_of(start("all", source, "evaluation_program", MEETING=place))[-1]
+def cases(trainers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return trainers["evaluated"]
 
 
 @pytest.mark.parametrize("length", ["known", "unknown"])

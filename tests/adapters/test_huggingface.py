@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.adapters.test_torch_training import source  # noqa: F401 - a fixture
-from tests.adapters.test_torch_workers import PATIENCE, cases_of, refused, start, two_ranks
+from tests.adapters.test_torch_workers import PATIENCE, refused, two_ranks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
-    pytest.mark.xdist_group("huggingface"),  # its programs run once, in one worker
+    pytest.mark.xdist_group("trainers"),  # the programs run once, in one worker
     pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not there"),
     pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not there"),
     pytest.mark.timeout(2 * PATIENCE),
@@ -26,9 +26,8 @@ EPOCH = 6
 
 
 @pytest.fixture(scope="module")
-def trained(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: F811
-    place = tmp_path_factory.mktemp("trainer")
-    return cases_of(start("main", source, MODULE, MEETING=place))[-1]
+def trained(trainers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return trainers["trained"]
 
 
 @pytest.fixture(scope="module")

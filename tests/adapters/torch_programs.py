@@ -133,6 +133,7 @@ def _forked(program: Callable[[], None]) -> bytes:
             faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
             os.dup2(output.fileno(), 1)
             program()
+            sys.stdout.flush()
             os._exit(0)
         if os.waitpid(child, 0)[1]:
             sys.exit(1)
