@@ -137,6 +137,9 @@ class TestBytesColumn:
         column = BytesColumn.of([b"a", b"b", b"c", b"d"], (2, 2))
         assert column.to_list() == [[[b"a", b"b"], [b"c", b"d"]]]
 
+    def test_no_strings_are_no_rows(self) -> None:
+        assert BytesColumn.of([], (2, 0)).to_list() == []
+
     def test_rows_of_no_strings(self) -> None:
         column = BytesColumn(np.empty(0, np.uint8), int64(0), (0, 2), 3)
         assert len(column) == 3
