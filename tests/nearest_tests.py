@@ -29,6 +29,8 @@ def nearest_tests(path: Path) -> list[str]:
 
     distances = _distances(_name_of(path))
     room = ROOT / "tests" / relative.parent
+    while not room.exists():  # the tests of a folder may lie in that of its room
+        room = room.parent
     for test in room.glob("test_*.py") if room.parent == ROOT else room.rglob("test_*.py"):
         distances.setdefault(str(test.relative_to(ROOT)), FAR)
     return sorted(distances, key=rank)

@@ -18,6 +18,12 @@ def test_a_file_to_which_no_import_leads_has_the_tests_of_its_room() -> None:
     assert "tests/sources/test_bert_records.py" in tests
 
 
+def test_a_folder_without_tests_of_its_own_has_those_of_its_room() -> None:
+    tests = nearest_tests(ROOT / "streamrec/adapters/torch/loader.py")
+    assert tests[0] == "tests/adapters/test_torch_loader.py"
+    assert "tests/adapters/test_torch_training.py" in tests
+
+
 def test_a_module_that_nothing_imports_has_its_mirror() -> None:
     assert nearest_tests(ROOT / "streamrec/__main__.py")[0] == "tests/test_main.py"
 
