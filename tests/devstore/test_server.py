@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.objects import DirectoryObjects
 from streamrec.devstore.ranges import Refusal
 from streamrec.devstore.server import _abort, check_bearer, check_signature
+from tests.stores.certificates import Authority
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -477,6 +480,23 @@ class TestLife:
         assert DevStore().put("b/k", b"data") == "8d777f385d3dfec8815d20f7496026dc"
         with pytest.raises(KeyError):
             DevStore().put("b", b"data")
+
+
+def test_the_end_closes_tls_connections_whose_clients_do_not(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.create_default_context(cafile=authority.file)
+    with DevStore(tls=authority.server) as store:
+        address = URL(store.endpoint)
+        plain = socket.create_connection((address.host, address.port))
+        client = context.wrap_socket(plain, server_hostname=address.host)
+        client.sendall(b"GET /bucket HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 40")
+    # Below TLS, where nothing answers the server's goodbye.
+    with socket.socket(fileno=client.detach()) as bare:
+        bare.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            while bare.recv(1000):
+                pass
 
 
 def test_connections_that_are_there_are_closed_at_once() -> None:

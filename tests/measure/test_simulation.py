@@ -15,10 +15,12 @@ from streamrec.measure.simulation import (
     DEFAULT_FEATURES,
     Simulation,
     Stall,
+    _frames_bytes,
     parse_simulation,
     sample_records,
     simulated,
 )
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,6 +173,10 @@ def test_records_of_given_features_and_shards_of_a_template(tmp_path: Path) -> N
             assert [bytes(record) for record in stream] == [b"one", b"two"] * 9
         assert store.shard_bytes == 3 * template.stat().st_size
         assert store.features is None
+
+
+def test_the_bytes_of_frames() -> None:
+    assert _frames_bytes(BytesColumn.of([b"a", b"bcd"])) == 1 + 3 + 2 * 16
 
 
 def test_a_template_that_is_not_there() -> None:

@@ -95,6 +95,14 @@ def test_the_stage_that_holds_the_job_back_is_marked() -> None:
     assert with_waits({}) == []
 
 
+def test_a_stage_that_nothing_waited_for_has_no_bar() -> None:
+    job = figures().job
+    assert job
+    waits = {"client": 8.0, "body": 2.0, "list": 0.0}
+    rows = view_of(figures(job=job.model_copy(update={"waits": waits}))).waits
+    assert [row.name for row in rows] == ["body", "client"]
+
+
 def test_parts_of_waits_add_up() -> None:
     rows = view_of(figures()).waits
     assert sum(row.part for row in rows) == pytest.approx(1)
@@ -113,6 +121,14 @@ def test_ceilings_far_away_are_cut() -> None:
     assert all(0 < row.part <= 1 for row in view.ceilings)
     assert [text for text, _ in view.lines] == ["480.0 MB/s now", "predicted 1.1 GB/s"]
     assert [place for _, place in view.lines] == [pytest.approx(0.48 / 2.875), pytest.approx(0.4)]
+
+
+def test_a_ceiling_at_the_end_is_not_cut() -> None:
+    verdict = figures().verdict
+    assert verdict
+    near = verdict.model_copy(update={"ceilings": verdict.ceilings[:2]})
+    ends = [row for row in view_of(figures(verdict=near)).ceilings if row.part == 1]
+    assert [row.is_cut for row in ends] == [False]
 
 
 def test_a_verdict_without_a_change_promises_nothing() -> None:

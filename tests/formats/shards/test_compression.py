@@ -58,6 +58,7 @@ def saved() -> bytes:
     ("content", "words"),
     [
         (b"a,b,c\n1,2,3\n", "text: `streamrec write`"),
+        (b"a,bc", "text: `streamrec write`"),
         (json.dumps({"ä": "ö" * 9}, ensure_ascii=False).encode(), "text: `streamrec write`"),
         ("\ufeffname;größe".encode(), "text: `streamrec write`"),
         (b"<!DOCTYPE html><html>", "page of an error"),
