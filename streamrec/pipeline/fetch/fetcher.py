@@ -223,6 +223,9 @@ class Fetcher:
                 queue.add_repair(self._start(group, sublane, again, again.stop - again.start))
         room = self.plan.room(self._reserved, self._read_ahead.size)
         sizes = [lane.record_size for lane in self.lanes]
+        largest = max(sizes, default=0)
+        for queue in self.queues:
+            queue.record_size = largest
         charged = [
             queue.charged(size) for queue, size in zip(self.queues, cycle(sizes), strict=False)
         ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
-from streamrec.plan.reading.ranges import RangeRequest
+from streamrec.plan.reading.ranges import LARGEST_RANGE, RangeRequest
 from streamrec.stores.base.protocol import same_version
 
 if TYPE_CHECKING:
@@ -259,6 +259,8 @@ class RangeQueue:
     """True once the store has begun to answer for the lane."""
     small_shard: float = 0
     """Bytes of a shard that is read by one request from the beginning on."""
+    record_size: float = 0
+    """Bytes of the run's largest records, as far as they are known."""
     _asked: int = field(init=False)
     """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
 
@@ -360,7 +362,10 @@ class RangeQueue:
     @property
     def is_last(self) -> bool:
         """True if the next range takes all that is left of a shard, as the shard is so small."""
-        return self.planner.whole <= max(self.small_shard, A_BIT_MORE * self.size)
+        # In parts, a record as large as its shard would be copied into memory of its own, and all
+        # lanes together could fill the budget with records of which each lacks some bytes.
+        one_record = min(A_BIT_MORE * self.record_size, LARGEST_RANGE)
+        return self.planner.whole <= max(self.small_shard, A_BIT_MORE * self.size, one_record)
 
     def charged(self, record_size: float) -> float:
         """Return its memory in bytes, with that for records which straddle its ranges."""

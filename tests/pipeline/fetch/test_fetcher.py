@@ -273,6 +273,33 @@ async def test_small_shards_are_one_request_each_however_little_room_there_is(
 
 
 @asynchronous
+async def test_a_shard_of_one_record_is_one_request_however_little_room_there_is() -> None:
+    store, lane = ScriptedStore(objects(*[2 * MIB] * 12)), Lane(Demand(), 2 * MIB - 100)
+    async with fetching(store, lanes=4, total=8 * MIB, known=True) as (fetcher, _):
+        fetcher.lanes = [lane] * 4
+        assert fetcher.queues[0].small_shard < 2 * MIB
+        for number in range(12):
+            queue = fetcher.queues[number % 4]
+            while not (queue.ranges and queue.ranges[0].done):
+                await fetcher.wait_for(number % 4)
+            assert queue.drop_stored().shard == number
+            assert fetcher.pool.in_use <= fetcher.plan.for_ranges + 2 * MIB
+    assert {url: stop - start for url, start, stop, _ in store.asked} == dict.fromkeys(
+        store.objects, 2 * MIB
+    )
+    assert len(store.asked) == 12
+
+
+@asynchronous
+async def test_a_large_record_at_a_time_does_not_make_a_large_shard_one_request() -> None:
+    store = ScriptedStore(objects(40 * MIB))
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
+        fetcher.lanes = [Lane(Demand(), 39 * MIB)]
+        await drain(fetcher)
+    assert max(stop - start for _, start, stop, _ in store.asked) == 8 * MIB
+
+
+@asynchronous
 async def test_the_version_is_pinned_by_the_first_answer() -> None:
     store = ScriptedStore(objects(3 * MIB), etags={"o0": '"abc"'})
     async with fetching(store) as (fetcher, shards):
