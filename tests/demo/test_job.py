@@ -191,6 +191,13 @@ class TestRank:
             rank.run()
 
 
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine processes end late."""
+    monkeypatch.setattr("streamrec.flow.child_process.GOODBYE", 60.0)
+
+
+@pytest.mark.usefixtures("_patient")
 def test_the_store(tmp_path: Path) -> None:
     (tmp_path / "buckets").mkdir()
     with start_store(tmp_path, SMALL) as child:
@@ -200,6 +207,7 @@ def test_the_store(tmp_path: Path) -> None:
     assert child.process.returncode == 0
 
 
+@pytest.mark.usefixtures("_patient")
 def test_closing_again_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "buckets").mkdir()
     child = start_store(tmp_path, SMALL)
@@ -209,6 +217,7 @@ def test_closing_again_changes_nothing(tmp_path: Path) -> None:
     assert child.process.returncode == 0
 
 
+@pytest.mark.usefixtures("_patient")
 def test_the_feeder_and_its_reason_not_to_start(tmp_path: Path) -> None:
     (tmp_path / "buckets" / job.BUCKET).mkdir(parents=True)
     with start_store(tmp_path, SMALL) as loopback:
