@@ -16,7 +16,7 @@ from streamrec.measure.evidence import REQUESTS
 from streamrec.measure.figures import Change
 from streamrec.report.verdict import CONTRADICTS
 from streamrec.report.words import size
-from streamrec.streams.small_budget import enough
+from streamrec.streams.first_batch import enough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

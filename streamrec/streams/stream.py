@@ -21,8 +21,8 @@ from streamrec.flow.loop_delay import LoopShare
 from streamrec.masking import masked
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
+from streamrec.streams.first_batch import warn_of_records_left_out, warn_of_small_budget
 from streamrec.streams.loops import ComingSession, Lookahead
-from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import functions_of, name_of, start, start_async
 from streamrec.streams.state import Row, Stateful, Turn, busy
@@ -461,6 +461,7 @@ class Stream(Stateful, Generic[Item]):
             if not self._cursor.batches and isinstance(self._description, StreamSettings):
                 world_size = self._rank().world_size
                 warn_of_small_budget(self._description, settings["lanes"], world_size, batch)
+                warn_of_records_left_out(self._description, settings, world_size)
             self._move(self._cursor.take, batch)
             return batch
         self._move(self._cursor.receive, batch)

@@ -1,4 +1,4 @@
-"""A budget that is too small to read ahead is told of, with the figure that would do."""
+"""What costs more than its name tells is told of, with the setting that would do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.streams.small_budget import MIB, enough
+from streamrec.streams.first_batch import MIB, enough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +53,29 @@ def test_a_budget_that_holds_them_is_not_told_of(
 
 def test_windows_count() -> None:
     assert enough(batch=10, lanes=2, windows=5) == 5 + 30 + 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "leaves out 100 of 1000 records, since 48 lanes and batches of 100 rows"),
+        ({"lanes": 2}, None),
+        ({"remainder": "drop"}, None),
+        ({"remainder": "pad"}, None),
+        ({"batch_size": 10}, "leaves out 40 of 1000"),
+        ({"batch_size": 10, "lanes": 4}, None),
+        ({"steps_per_epoch": 3}, None),
+    ],
+)
+def test_records_that_are_left_out(
+    settings: dict[str, Any], told: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sr.ShardedWriter(str(tmp_path / "x.tfrecord"), shards=4) as writer:
+        writer.write_many(b"%d" % record for record in range(1000))
+    given: dict[str, Any] = {"batch_size": 50, "index": True, **settings}
+    with sr.open(tmp_path / "x-*", rank=0, world_size=2, engine="thread", **given) as stream:
+        next(stream)
+        next(stream)
+    said = [one.getMessage() for one in caplog.records if "leaves out" in one.getMessage()]
+    assert len(said) == (told is not None)
+    assert told is None or told in said[0]

@@ -1,14 +1,16 @@
-"""The warning of a memory budget that is too small to read ahead."""
+"""Warnings at the first batch: of settings that cost more than their names tell."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.values.columns import size_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamrec.config import StreamSettings
     from streamrec.pipeline.batch.batch import Batch
 
@@ -19,6 +21,33 @@ BATCHES = 3
 """One that the consumer takes, one that is decoded, and one that is read."""
 RANGE = MIB
 """Bytes of a request whose body takes about as long as its first byte: 60 MB/s and 20 ms."""
+
+LEFT_OUT = 100
+"""The part of its records that a run may leave out without a word is one in so many."""
+
+
+def warn_of_records_left_out(
+    settings: StreamSettings, facts: Mapping[str, Any], world_size: int
+) -> None:
+    """Log a warning if runs leave out many records, and no setting asked for that.
+
+    Args:
+        settings: Those of the stream.
+        facts: What the session knows of its dataset.
+        world_size: The number of ranks.
+    """
+    left_out = -(facts["surplus"] or 0)
+    if settings.remainder is not None or left_out <= 0:
+        return
+    rows = facts["batch_size"] * world_size
+    records = facts["length"] * rows + left_out
+    if left_out * LEFT_OUT > records:
+        log.warning(
+            "each run leaves out %d of %d records, since %d lanes and batches of %d rows of all "
+            'ranks do not divide them; set lanes=%d, which leaves out fewest, or remainder="pad", '
+            "which masks rows in their place",
+            *(left_out, records, facts["lanes"], rows, world_size),
+        )
 
 
 def enough(batch: int, lanes: int, windows: int) -> int:
