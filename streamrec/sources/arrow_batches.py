@@ -338,7 +338,7 @@ def _of_runs(array: Any) -> Sizes:
 
 
 def _of_lists(array: Any) -> Sizes:
-    begins = array.offsets.to_numpy(zero_copy_only=False)
+    begins = array.offsets.to_numpy()
     views = getattr(array, "sizes", None)
     if views is None:
         begins, stops = begins[:-1], begins[1:]

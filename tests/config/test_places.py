@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
-from streamrec.config.places import absolute, absolute_source
+from streamrec.config.places import absolute, absolute_source, escape, unescape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +53,8 @@ def test_an_archive_is_found_after_the_directory_has_changed(
     os.chdir("/")
     with stream:
         assert list(stream) == [b"one"]
+
+
+@pytest.mark.parametrize("name", ["plain", "a[1]{b}@c?*", "[*]", "[", "]"])
+def test_what_is_escaped_is_a_name_again(name: str) -> None:
+    assert unescape(escape(name)) == name

@@ -53,6 +53,12 @@ def test_every_wrong_setting_is_named(values: dict[str, Any], message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_what_depends_on_a_wrong_setting_is_not_wrong_too() -> None:
+    with pytest.raises(ConfigError, match="'ordered'") as caught:
+        validate(DatasetSettings, {"source": "x", "length_buckets": 4, "ordered": "perhaps"})
+    assert "length_buckets" not in str(caught.value)
+
+
 def test_a_missing_setting() -> None:
     with pytest.raises(ConfigError, match=r"^the setting 'source' is missing; add it$"):
         validate(DatasetSettings, {})

@@ -12,7 +12,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.measure.budget import DEFAULT, Budget, BudgetSpent, costs, read_prices
+from streamrec.measure.budget import DEFAULT, Budget, BudgetSpent, costs, most_costs, read_prices
 from streamrec.measure.figures import Figures, Job, Limits, Listing, Machine, Target
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.resume_point import Beginning
@@ -82,6 +82,13 @@ def test_bytes_cost_elsewhere(tmp_path: Path) -> None:
     assert found.epoch_requests is not None
     assert found.spent == pytest.approx(20 * 0.09 + 5000 * 0.4e-6 + 2 * 5e-6)
     assert found.epoch - found.epoch_requests == pytest.approx(1000 * 0.09)
+
+
+def test_the_most_that_a_benchmark_costs(tmp_path: Path) -> None:
+    prices = read_prices(priced(tmp_path, 'reader = "same region"', 'reader = "internet"'))
+    limits = Limits(seconds=60.0, bytes=20 * 10**9, requests=5000)
+    most = most_costs(figures().target, limits, prices)
+    assert most == pytest.approx(20 * 0.09 + 5000 * 5e-6)
 
 
 def test_without_a_job_there_is_no_epoch() -> None:

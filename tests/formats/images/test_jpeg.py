@@ -18,7 +18,7 @@ from streamrec.formats.images.image import (
     decode_jpeg,
     read_picture,
 )
-from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _JPEGLayout, decode_region
+from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _JPEGLayout, _tidy, decode_region
 from streamrec.formats.images.picture import OutputForm, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import TURBO, saved, smooth, without_segment
@@ -407,3 +407,4 @@ def test_segments_stand_where_their_lengths_say(between: bytes) -> None:
     at = 2 + len(between)
     octets = b"\xff\xd8" + between + frame + scan + b"\xff\xc4\0\4data"
     assert [*_bounds(octets)] == [(at, at + 6), (at + 6, at + 11)]
+    assert _tidy(octets) == b"\xff\xd8" + octets[at:]
