@@ -35,6 +35,7 @@ from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.shelves import Piece, ProcessMemory
 from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
+from streamrec.wire.frame import HEADER, TRAILER, Header
 from tests.by_day import stops
 from tests.pipeline.batch.test_payload import arrays_of, same
 from tests.pipeline.cached_batches import cached, equal
@@ -612,6 +613,12 @@ def the_piece(shelf: ProcessMemory) -> tuple[Piece, bytes]:
 def put(shelf: ProcessMemory, key: str, data: bytes) -> None:
     shelf._objects.clear()
     shelf.save(Piece(key, 0, len(data), len(data)), memoryview(data))
+
+
+def test_a_piece_is_the_frame_without_its_trailer(shelf: ProcessMemory) -> None:
+    cache_in(shelf).keep(batch_behind(BEFORE), BEFORE)
+    piece, data = the_piece(shelf)
+    assert piece.nbytes == len(data) == Header.unpack(data[:HEADER]).size - TRAILER
 
 
 def test_a_batch_is_given_as_it_was_kept(shelf: ProcessMemory) -> None:

@@ -199,6 +199,15 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
         Folder(f"{tmp_path}/", {}).read("x")
 
 
+def test_a_fifo_that_the_environment_names_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "x")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "x"))
+    with pytest.raises(ConfigError, match="AWS_CONFIG_FILE"):
+        new_object("s3://bucket/x", S3)
+
+
 def test_only_files_are_objects(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"one")
     (tmp_path / "link").symlink_to("x")

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from streamrec.config import Pack
-from streamrec.pipeline.terms.run_plan import keeps_placeholders, marks_placeholders
+from streamrec.pipeline.terms.run_plan import RunPlan, keeps_placeholders, marks_placeholders
 from tests.pipeline.small_datasets import settings_of
 
 
@@ -53,3 +54,8 @@ def test_without_windows_only_a_row_has_a_place() -> None:
     settings = settings_of("x", on_corrupt="skip", corrupt_budget=1)
     assert not marks_placeholders(settings, 2)
     assert marks_placeholders(settings.model_copy(update={"steps_per_epoch": 3}), 2)
+
+
+@pytest.mark.parametrize(("batch_size", "rows"), [(None, 1), (8, 8)])
+def test_a_step_of_single_records_has_one(batch_size: int | None, rows: int) -> None:
+    assert RunPlan.rows(Mock(by_record=None, batch_size=batch_size), 5) == rows
