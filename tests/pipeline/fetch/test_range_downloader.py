@@ -99,6 +99,17 @@ def memory(size: int) -> ByteArray:
     return np.empty(size, np.uint8)
 
 
+@simulated
+async def test_a_request_is_learned_with_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, learned = Scene(), []
+    await scene.get()  # the clock does not stand at zero any more
+    monkeypatch.setattr(
+        scene.downloader.hedging, "finished", lambda _, seconds, __: learned.append(seconds)
+    )
+    seconds = await scene.get()
+    assert learned == [pytest.approx(seconds, abs=1e-6)]
+
+
 @pytest.mark.parametrize("trouble", [STALL, HALF_STALL])
 @simulated
 async def test_silence_is_hedged_before_anything_is_known(trouble: Trouble) -> None:
