@@ -101,7 +101,8 @@ def memory(size: int) -> ByteArray:
 
 @simulated
 async def test_a_request_is_learned_with_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, learned = Scene(), []
+    scene = Scene()
+    learned: list[float] = []
     await scene.get()  # the clock does not stand at zero any more
     monkeypatch.setattr(
         scene.downloader.hedging, "finished", lambda _, seconds, __: learned.append(seconds)
