@@ -40,6 +40,8 @@ UNEXPLAINED = (
 )
 AS_IT_SHOULD = "The data waits for the trainer, as it should: only a shorter step helps."
 CROWDED = "End the other programs, or give the job more cores, and measure again."
+CLEARLY = 2.0
+"""Times a request of the store that a listing takes before names instead of it are advised."""
 UNKNOWN = 2.0
 """Times the present rate that is predicted at most where no other ceiling is known."""
 MIB = 1 << 20
@@ -238,6 +240,8 @@ def _elsewhere(
 ) -> Advice:
     """Return what lifts the bottleneck otherwise, and the rate where it is gone."""
     changes = list(_CHANGES[resource](figures, settings))
+    if resource == "listing" and changes[0].setting is None:  # it stays as it is
+        return Advice(changes, finding.rate, None)
     gone = {
         resource,
         "listing",
@@ -257,6 +261,10 @@ def _elsewhere(
     if not left:
         return Advice(changes, finding.rate, None)
     rate, following = min(left)
+    if changes[0].setting == "source" and changes[0].value is not None:
+        # A counted range is looked up once, before all else, so the times add up.
+        opening = _round_trip(figures) / (Resources(figures, settings).run_bytes or inf)
+        rate = 1 / (opening + 1 / rate)
     # What a feeder's own machine could give is not measured from here.
     if resource == "feeder" and rate > UNKNOWN * finding.rate:
         return Advice(changes, UNKNOWN * finding.rate, resource)
@@ -384,16 +392,38 @@ def _for_cores(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
 
 
 def _for_listing(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
-    listing = figures.listing
-    if listing is not None and listing.counted and settings is not None:
-        yield Change(setting="source", value=listing.counted, why="named shards are not listed")
-    else:
-        shards = f"{listing.shards:,} " if listing else ""
+    listing, resources = figures.listing, Resources(figures, settings)
+    if resources.is_named:
         yield _outside(
-            f"Name the {shards}shards in source, as a list or a counted range like "
-            "train-{00000..00127}: names are not listed."
+            "The shards are named already: what is left is opened and looked up once in a job."
+        )
+        return
+    seconds, trip = resources.listing_seconds, _round_trip(figures)
+    if listing is None or seconds < CLEARLY * trip:
+        yield _outside(
+            "The listing took about as long as one request to the store, and a counted range takes"
+            " one, too: there is nothing to gain by naming the shards."
+        )
+        return
+    if listing.counted:
+        yield Change(
+            setting="source",
+            value=listing.counted,
+            why=f"a counted range takes one request in place of the listing, and saves about "
+            f"{seconds - trip:.2g} s",
+        )
+    else:
+        yield Change(
+            setting="source",
+            why=f"Name the {listing.shards:,} shards in source, as a list: it saves the listing, "
+            f"about {seconds:.2g} s.",
         )
     yield _outside("Fewer and larger shards have a shorter listing.")
+
+
+def _round_trip(figures: Figures) -> float:
+    """Return the seconds of a small request; infinite, so that nothing is promised: unknown."""
+    return figures.first_byte.p50 if figures.first_byte else inf
 
 
 def _for_feeder(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
@@ -449,7 +479,7 @@ def paste_of(changes: Sequence[Change]) -> str:
     """
     lines = []
     for change in changes:
-        if change.setting is None:
+        if change.setting is None or change.value is None:
             continue
         table, _, name = change.setting.rpartition(".")
         lines += [f"[{table}]"] if table else []

@@ -22,6 +22,7 @@ from streamrec.plan.reading.concurrency import MOST
 from streamrec.report.verdict import DECODING_THREADS, LATE
 from streamrec.report.words import rate as rate_text
 from streamrec.report.words import size
+from streamrec.stores.base.source_text import is_glob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -420,19 +421,30 @@ class Resources:
         return settings.epochs * epoch
 
     def _listing(self) -> Ceiling | None:
-        listing, job = self.figures.listing, self.figures.job
-        if listing is None or not self.run_bytes:
+        listing, seconds = self.figures.listing, self.listing_seconds
+        if listing is None or not self.run_bytes or not seconds:
             return None
-        # The benchmark's own listing came first, and opened the connections.
-        seconds = job.waits.get("list", 0.0) if job else listing.seconds
-        if not seconds:
-            return None
+        done = "looked up" if self.is_named else "listed"
         return Ceiling(
             resource="listing",
             bytes_per_second=self.run_bytes / seconds,
-            why=f"nothing is read before {listing.shards:,} shards are listed, in "
+            why=f"nothing is read before {listing.shards:,} shards are {done}, in "
             f"{seconds:.2g} s; the run reads {size(self.run_bytes)}",
         )
+
+    @property
+    def listing_seconds(self) -> float:
+        """The seconds until a job has the names of its shards."""
+        listing, job = self.figures.listing, self.figures.job
+        # The benchmark's own listing came first, and opened the connections.
+        if job is not None:
+            return job.waits.get("list", 0.0)
+        return listing.seconds if listing else 0.0
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the source names its shards, in a list or a counted range, without a glob."""
+        return self.settings is not None and not any(map(is_glob, self.settings.urls))
 
 
 def _waits_for_bodies(job: Job) -> bool:

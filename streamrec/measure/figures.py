@@ -274,6 +274,7 @@ class Change(_FigureModel):
     setting: str | None
     """The name of a setting; ``None``: something outside streamrec."""
     value: Any = None
+    """``None``: ``why`` says in words what to set."""
     why: str
 
 

@@ -165,8 +165,8 @@ def _say_as_near(finding: Finding) -> list[str]:
 
 
 def _say_what_to_do(advice: Advice) -> list[str]:
-    set_ = [one for one in advice.changes if one.setting is not None]
-    other = [one.why for one in advice.changes if one.setting is None]
+    set_ = [one for one in advice.changes if one.value is not None]
+    other = [one.why for one in advice.changes if one.value is None]
     values = " and ".join(f"{one.setting} to {_show(one.value)}" for one in set_)
     # Two settings may have one reason, which is said once.
     reasons = "; ".join(dict.fromkeys(one.why for one in set_))

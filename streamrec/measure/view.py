@@ -196,7 +196,9 @@ def _headline(verdict: Verdict) -> str:
 
 
 def _change(setting: str | None, value: Any) -> str:
-    return f"{setting} = {json.dumps(value, default=str)}" if setting else "outside streamrec"
+    if setting is None:
+        return "outside streamrec"
+    return setting if value is None else f"{setting} = {json.dumps(value, default=str)}"
 
 
 def _numbers(figures: Figures) -> list[tuple[str, str]]:

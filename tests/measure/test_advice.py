@@ -6,7 +6,7 @@ from unittest.mock import ANY
 import pytest
 
 from streamrec.flow.stages import Bottleneck
-from streamrec.measure.advice import _for_memory_budget, advise, paste_of
+from streamrec.measure.advice import Advice, _for_memory_budget, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
 from streamrec.measure.figures import Change
@@ -36,7 +36,7 @@ PREDICTED: dict[Bottleneck, tuple[float, float, dict[str | None, Any]]] = {
     "decoding": (100.150, 1996.008, {"cache": {"of": "batches"}, None: ANY}),
     "transform": (100.003, 1996.008, {None: ANY}),
     "trainer": (9.9, 6666.667, {None: ANY}),
-    "listing": (100.0, 1996.008, {None: ANY}),
+    "listing": (100.0, 1996.008, {"source": None, None: ANY}),
     "cores": (100.418, 1996.008, {None: ANY}),
 }
 """The MB/s behind the changes with a job and without one, and the changes with one.
@@ -192,15 +192,68 @@ def test_the_python_kernel_is_named_where_the_loop_is_busy() -> None:
     assert "kernel" in advise(figures, chosen, finding).changes[0].why
 
 
-def test_a_counted_range_stands_for_the_glob() -> None:
-    world, chosen = World(page=1000.0, shards=250, shard=MB), settings_of()
-    counted = "s3://bucket/train-{00000..00249}.tfrecord"
+def listing_advice(world: World, counted: str | None = None, **settings: Any) -> Advice:
+    chosen = settings_of(**settings)
     listing = world.listing().model_copy(update={"counted": counted})
-    assert changes(world, {}, listing=listing)["source"] == counted
-    figures = world.figures(chosen)
+    figures = world.figures(chosen, listing=listing, job=False)
     finding = find(figures, Resources(figures, chosen).ceilings())
     assert finding is not None
-    assert "Name the 250 shards" in advise(figures, chosen, finding).changes[0].why
+    assert finding.bottleneck == "listing"
+    return advise(figures, chosen, finding)
+
+
+def test_a_counted_range_stands_for_the_glob() -> None:
+    world = World(page=1000.0, shards=250, shard=MB, latency=0.5)
+    counted = "s3://bucket/train-{00000..00249}.tfrecord"
+    change, _ = listing_advice(world, counted).changes
+    assert (change.setting, change.value) == ("source", counted)
+    assert "about 1e+03 s" in change.why
+    assert paste_of([change]) == f'source = "{counted}"\n'
+
+
+def test_what_a_counted_range_saves_is_the_listing_less_a_request() -> None:
+    world = World(page=1.0, shards=250, shard=MB, latency=0.1)
+    counted = "s3://bucket/train-{00000..00249}.tfrecord"
+    advice = listing_advice(world, counted)
+    assert "about 0.9 s" in advice.changes[0].why
+    as_list = listing_advice(world)
+    assert "as a list: it saves the listing, about 1 s" in as_list.changes[0].why
+    assert as_list.rate > advice.rate
+    assert 1 / advice.rate - 1 / as_list.rate == pytest.approx(0.1 / (250 * MB))
+
+
+def test_names_in_words_are_nothing_to_paste() -> None:
+    change, _ = listing_advice(World(page=1000.0, shards=250, shard=MB)).changes
+    assert (change.setting, change.value) == ("source", None)
+    assert paste_of([change]) == ""
+
+
+def test_a_listing_of_one_request_is_left_as_it_is() -> None:
+    world = World(page=0.9, latency=0.5, shards=8, shard=MB)
+    advice = listing_advice(world, "s3://bucket/train-{0..7}.tfrecord")
+    assert [one.setting for one in advice.changes] == [None]
+    assert "nothing to gain" in advice.changes[0].why
+    assert advice.next is None
+
+
+@pytest.mark.parametrize(
+    "source", ["s3://bucket/train-{00000..00249}.tfrecord", ["s3://bucket/a", "s3://bucket/b"]]
+)
+def test_shards_that_are_named_are_not_told_to_be_named(source: str | list[str]) -> None:
+    world = World(page=1000.0, shards=250, shard=MB)
+    advice = listing_advice(world, source=source)
+    assert [one.setting for one in advice.changes] == [None]
+    assert "named already" in advice.changes[0].why
+    assert advice.next is None
+
+
+def test_the_ceiling_of_a_named_source_is_of_a_look_up() -> None:
+    world = World(page=1000.0, shards=250, shard=MB)
+    for source, word in {"s3://b/x-{0..249}": "looked up", "s3://b/x-*": "listed"}.items():
+        chosen = settings_of(source=source)
+        ceilings = Resources(world.figures(chosen), chosen).ceilings()
+        (why,) = [one.why for one in ceilings if one.resource == "listing"]
+        assert f"before 250 shards are {word}," in why
 
 
 @pytest.mark.parametrize(("ratio", "told"), [(3.14, True), (1.02, False), (None, False)])

@@ -51,7 +51,7 @@ def judged(world: World, settings: DatasetSettings, **figures: Any) -> Verdict:
 def followed(verdict: Verdict, settings: DatasetSettings, directory: Path) -> DatasetSettings:
     """Paste what the verdict says into a feeder's file, and return the dataset's settings."""
     kept = settings.model_dump(exclude_defaults=True, exclude_none=True, mode="json")
-    changed = {change.setting for change in verdict.changes}
+    changed = {change.setting for change in verdict.changes if change.value is not None}
     lines = [f"{name} = {value!r}" for name, value in kept.items() if name not in changed]
     path = directory / "feeder.toml"
     path.write_text("\n".join(["[datasets.train]", *lines, verdict.paste]))
