@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import streamrec as sr
 from streamrec.config import StreamSettings
-from streamrec.config.habits import HABITS
+from streamrec.config.habits import HABITS, METHODS
 from streamrec.errors import ConfigError
 
 
@@ -27,3 +30,48 @@ def test_an_option_of_a_store() -> None:
 
 def test_they_stand_in_order() -> None:
     assert list(HABITS) == sorted(HABITS)
+
+
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+CALL = re.compile(r"\b(\w+)=[^=]")
+METHOD = re.compile(r"\.(\w+)\(")
+FUNCTIONS = {"take", "mix", "islice", "state_dict", "load_state_dict", "Pack"}
+NAMED = FUNCTIONS.union(StreamSettings.model_fields)
+
+
+def rows_of(page: str) -> list[tuple[str, str]]:
+    """Return the rows of a page's tables: the other library's code, and what stands beside."""
+    lines = (PAGES / page).read_text().splitlines()
+    cells = [line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| `")]
+    return [(cell[0], cell[1]) for cell in cells if len(cell) == 2]
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "webdataset", "mosaic", "grain"])
+def test_hints_say_what_the_tables_of_the_page_say(library: str) -> None:
+    """A setting or function that a hint names stands in a row with the other library's name."""
+    rows, checked = rows_of(f"from-{library}.md"), 0
+    for pattern, hints in ((CALL, HABITS), (METHOD, METHODS)):
+        for name, hint in hints.items():
+            beside = " ".join(ours for theirs, ours in rows if name in pattern.findall(theirs))
+            words = NAMED.intersection(re.findall(r"\w+", hint)) - {"source"}
+            if not beside or not words or "leave it out" in hint:
+                continue
+            assert words.intersection(re.findall(r"\w+", beside)), (name, hint, beside)
+            checked += 1
+    assert checked > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cycle_length", "it is lanes"),
+        ("num_parallel_reads", "it is lanes"),
+        ("deterministic", "use ordered=False"),
+        ("epoch_size", "it is steps_per_epoch"),
+        ("resampled", "shuffle=True and epochs=None"),
+        ("worker_count", "reads ahead by itself"),
+    ],
+)
+def test_a_setting_of_another_library(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}.*{words}"):
+        sr.open("x", **{name: 4})  # type: ignore[call-overload]
