@@ -246,6 +246,16 @@ def is_used(names: set[str], side: str) -> bool:
     return any(re.search(rf"\b{name}\b", code) for name in names)
 
 
+def test_resizing_is_tensorflow_s_with_antialias() -> None:
+    picture = sample_pictures()[0]
+    size = (300, 300)  # more than half of its own, so the JPEG is decoded whole
+    ours = sr.parse_example([sr.encode_example({"x": picture})], {"x": sr.Image(resize=size)})["x"]
+    whole = tf.io.decode_jpeg(picture)
+    smooth, plain = (tf.image.resize(whole, size, antialias=each).numpy() for each in (True, False))
+    assert np.abs(ours[0] - smooth).max() <= 1
+    assert np.abs(ours[0] - plain).mean() > 1
+
+
 def test_a_command_has_the_options_of_the_script() -> None:
     ((script, command),) = [pair for pair in PAIRS if pair[0].info.startswith("sh")]
     given = dict(word[2:].split("=") for word in words_of(script)[2:])
