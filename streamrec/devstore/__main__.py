@@ -27,10 +27,11 @@ from streamrec.flow.bridge import new_event_loop
 
 AMOUNT = click.FloatRange(min=0)
 RATE = click.FloatRange(min=0, min_open=True)
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--root", type=click.Path(path_type=Path), help="Directory of buckets. [memory]")
+@click.option("--root", type=DIRECTORY, help="Directory of buckets. [memory]")
 @click.option("--synthetic", type=click.File(), help="JSON: recipes by bucket, instead.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=0, help="0: any free one. [0]")

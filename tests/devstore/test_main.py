@@ -52,6 +52,16 @@ def test_it_serves_a_directory_until_a_signal(tmp_path: Path, number: signal.Sig
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_a_root_that_is_not_a_directory_is_told_at_the_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(main, ["--root", str(tmp_path / name), "--until-eof"], input="")
+    assert done.exit_code == 2
+    assert f"{tmp_path / name}" in done.output.replace("\n", "")
+    assert "--root" in done.output
+    assert "endpoint" not in done.output
+
+
 def test_it_ends_with_its_standard_input() -> None:
     with running("--until-eof") as (process, _):
         assert process.stdin is not None
