@@ -315,11 +315,22 @@ class AsyncConnection(asyncio.BufferedProtocol):
             RemoteProtocolError: The peer broke the protocol.
             LocalProtocolError: The protocol does not allow it now.
         """
+        await self.write(message)
+        await self.flush()
+
+    async def write(self, message: Message) -> None:
+        """Write a message: once this returns, the peer gets it, unless the connection is cut.
+
+        The errors are those of :meth:`send`.
+        """
         if isinstance(message, BatchMessage) and message.payload_size >= LARGE:
             message = await asyncio.to_thread(seal, message)
         if self.broken is not None:
             raise self.broken
         self.post(message)
+
+    async def flush(self) -> None:
+        """Wait until the transport has room for another message."""
         # Until TLS has all of it, the transport does not know how much waits.
         await self._encrypted.wait()
         await self._writable.wait()

@@ -239,8 +239,10 @@ class Conversation:
                     self._tell(source, batches)
                 # Where the client has filled its memory, the batch goes over the socket.
                 outgoing = message if self._outbox is None else self._outbox.put(message)
-                await self._connection.send(outgoing)
+                await self._connection.write(outgoing)
+                # Before the wait for room, which a drain ends: the client gets this batch as well.
                 source.count(batch, frame_size(len(message.metadata), message.payload_size))
+                await self._connection.flush()
 
     def _tell(self, source: BatchSource, batches: Batches) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import socket
 import weakref
 from contextlib import aclosing
@@ -9,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from streamrec.errors import FeederLost, RemoteProtocolError
+from streamrec.errors import FeederDraining, FeederLost, RemoteProtocolError
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import conversation
 from streamrec.feeder.server.server import Feeder
@@ -255,3 +256,22 @@ async def test_a_client_that_leaves_takes_its_last_batch_along() -> None:
     finally:
         gc.enable()
     assert len(sent) == 3
+
+
+@on_both_loops
+async def test_a_batch_on_its_way_counts_where_a_feeder_drains(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The transport has no room for another one yet, and the client has received this one."""
+    caplog.set_level(logging.INFO)
+    dataset = FakeDataset()
+    feeder = Feeder({"train": dataset})
+    dataset.made = lambda _: [one.pause_writing() for one in feeder.admission.guests]
+    async with aclosing(await AsyncFeed.open(f"{await feeder.listen(HERE)}/train")) as feed:
+        await feed.receive()
+        draining = asyncio.create_task(feeder.drain(1000))
+        with pytest.raises(FeederDraining):
+            await feed.receive()
+    await draining
+    (gone,) = [one for one in caplog.records if one.getMessage().startswith("a client has gone")]
+    assert vars(gone)["batches"] == 1
