@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import streamrec as sr
 from tests.pages import DOCS, blocks
 from tests.test_docs import run, runs
 
@@ -24,3 +25,29 @@ def test_the_page_runs(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     assert run([str(script)], work) == ""
+
+
+def small_stream(source: str) -> sr.Stream[Any]:
+    features = {"x": sr.FixedLenFeature((), "int64")}
+    return sr.open(source, features, batch_size=2, shuffle=True, engine="thread")
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize(("is_behind_the_loop", "loops"), [(False, [0, 4, 4]), (True, [4, 4, 4])])
+def test_a_resume_at_the_end_of_an_epoch(
+    tmp_path: Path, is_behind_the_loop: bool, loops: list[int]
+) -> None:
+    from streamrec.adapters.torch import as_loader
+
+    source = str(tmp_path / "a.tfrecord")
+    with sr.TFRecordWriter(source) as writer:
+        writer.write_many({"x": i} for i in range(8))
+    with small_stream(source) as stream:
+        loader = as_loader(stream)
+        state = [loader.state_dict() for _ in loader][-1]
+        if is_behind_the_loop:
+            state = loader.state_dict()
+    with small_stream(source) as stream:
+        loader = as_loader(stream)
+        loader.load_state_dict(state)
+        assert [len(list(loader)) for _ in loops] == loops
