@@ -196,7 +196,7 @@ def _beginning(target: Target, limits: Limits, prices: Prices) -> str:
     where = target.urls[0] if len(target.urls) == 1 else f"{len(target.urls)} sources"
     spend = f"{limits.seconds:g} s, {size(limits.bytes)} and {limits.requests:,} requests"
     money = most_costs(target, limits, prices)
-    price = "" if money is None else f", for {money:,.2f} {prices.currency}"
+    price = "" if money is None else f", for at most {money:,.2f} {prices.currency}"
     return f"measuring {where}, with at most {spend}{price}"
 
 

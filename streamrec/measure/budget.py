@@ -16,6 +16,7 @@ from streamrec.config.lazy_settings import validate
 from streamrec.config.validation import Settings
 from streamrec.errors import ConfigError, StoreError
 from streamrec.measure.figures import Costs, Limits
+from streamrec.report.words import seconds
 from streamrec.stores.base.source_text import store_kind
 from streamrec.stores.open import Stores
 
@@ -61,8 +62,8 @@ class Budget:
     @property
     def spent(self) -> Limits:
         """The amounts spent."""
-        seconds = self._clock() - self._started
-        return Limits(seconds=seconds, bytes=self._bytes, requests=self._requests)
+        elapsed = self._clock() - self._started
+        return Limits(seconds=elapsed, bytes=self._bytes, requests=self._requests)
 
     @property
     def left(self) -> Limits:
@@ -92,11 +93,11 @@ class Budget:
         """
         left = self.left
         if left.seconds <= 0:
-            raise _over(self.limits)
+            raise self._over()
         if requests > left.requests:
-            raise BudgetSpent(f"the budget of {self.limits.requests:,} requests is spent; raise it")
+            raise self._spent(f"{self.limits.requests:,} requests", "--max-requests")
         if size > left.bytes:
-            raise BudgetSpent(f"the budget of {self.limits.bytes:,} bytes is spent; raise it")
+            raise self._spent(f"{self.limits.bytes:,} bytes", "--max-bytes")
         # The whole may refuse, so it is asked before anything is counted here.
         if self._whole is not None:
             self._whole.take(requests, size)
@@ -122,7 +123,14 @@ class Budget:
             # A time-out from within the block is an error of its own.
             if not limit.expired():
                 raise
-            raise _over(self.limits) from None
+            raise self._over() from None
+
+    def _over(self) -> BudgetSpent:
+        return self._spent(seconds(self.limits.seconds), "--seconds")
+
+    def _spent(self, amount: str, option: str) -> BudgetSpent:
+        whose = "the budget" if self._whole is None else "the part of the budget for this"
+        return BudgetSpent(f"{whose}, {amount}, is spent; raise {option}")
 
 
 @asynccontextmanager
@@ -137,10 +145,6 @@ async def stores_of(settings: DatasetSettings, budget: Budget) -> AsyncIterator[
         yield stores
     finally:
         await stores.aclose()
-
-
-def _over(limits: Limits) -> BudgetSpent:
-    return BudgetSpent(f"the budget of {limits.seconds:g} seconds is spent; raise it")
 
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -58,6 +58,11 @@ def steady_rate(job: Job) -> float:
     return behind if behind is not None and is_steady(job) else mean_rate(job)
 
 
+def has_ramp(job: Job) -> bool:
+    """Return whether a job is long enough to tell its rate after the ramp."""
+    return _behind_ramp(job) is not None
+
+
 def is_steady(job: Job) -> bool:
     """Return whether the rate after the ramp is about that of the whole job."""
     mean, behind = mean_rate(job), _behind_ramp(job)

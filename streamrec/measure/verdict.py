@@ -10,7 +10,7 @@ from streamrec.measure.advice import Advice, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import find, longest_wait, sentences_of
 from streamrec.measure.figures import Change, Verdict
-from streamrec.measure.rates import is_steady, mean_rate
+from streamrec.measure.rates import has_ramp, is_steady, mean_rate
 from streamrec.report.verdict import CAUSES
 from streamrec.report.words import rate as rate_text
 
@@ -51,7 +51,7 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     advice = advise(figures, settings, finding)
     return Verdict(
         bottleneck=finding.bottleneck,
-        summary=" ".join(_summarize(figures, finding, advice)),
+        summary=" ".join(_summarize(figures, settings, finding, advice)),
         evidence=sentences_of(figures),
         ceilings=finding.ceilings,
         changes=advice.changes,
@@ -110,10 +110,13 @@ def _say_how_longer(figures: Figures, settings: DatasetSettings | None, job: Job
     return "Let it run for longer."
 
 
-def _summarize(figures: Figures, finding: Finding, advice: Advice) -> Iterator[str]:
+def _summarize(
+    figures: Figures, settings: DatasetSettings | None, finding: Finding, advice: Advice
+) -> Iterator[str]:
     if finding.busy is not None:
         yield _say_busy(figures, finding.busy)
     yield _say_cause(finding)
+    yield from _say_which_rate(finding)
     if finding.job is not None and not is_steady(finding.job):
         yield (
             f"Its rate was not steady ({rate_text(mean_rate(finding.job))} in the mean): measure "
@@ -123,6 +126,29 @@ def _summarize(figures: Figures, finding: Finding, advice: Advice) -> Iterator[s
     yield from _say_what_to_do(advice)
     if finding.bottleneck is not None:
         yield _say_what_then(finding, advice)
+    if finding.job is not None and finding.job.seconds < LONG:
+        yield (
+            f"The job took only {finding.job.seconds:.2g} s, so what is done once, such as the "
+            "listing, weighs more than in a training. "
+            f"{_say_how_longer(figures, settings, finding.job)}"
+        )
+
+
+def _say_which_rate(finding: Finding) -> Iterator[str]:
+    """Say of which part of a job its rate is, where that of the whole job differs from it."""
+    job = finding.job
+    if job is None or not job.seconds or not is_steady(job):
+        return
+    whole = job.bytes / job.seconds
+    if abs(finding.rate - whole) <= NEAR * whole:
+        return
+    if finding.bottleneck == "listing":
+        part = "of a whole run, its listing included"
+    elif has_ramp(job):
+        part = "of its last two thirds, after the engine has found its number of requests"
+    else:
+        part = "of the time after its first batch"
+    yield f"This rate is that {part}; the measured job as a whole had {rate_text(whole)}."
 
 
 def _say_busy(figures: Figures, part: float) -> str:
@@ -191,8 +217,8 @@ def _say_what_then(finding: Finding, advice: Advice) -> str:
         )
     times = advice.rate / finding.rate if finding.rate else 1.0
     return (
-        f"Then {rate_text(advice.rate)} are to be expected, {times:.1f} times as much, and "
-        f"{RESOURCES[advice.next].words} is the next limit."
+        f"Then {rate_text(advice.rate)} are to be expected, {times:.1f} times as much, and the "
+        f"next limit is {RESOURCES[advice.next].words}."
     )
 
 
@@ -201,6 +227,6 @@ def _say_without_trainer(finding: Finding) -> str:
     if not stream:
         return "What the stream would give without it was not measured."
     return (
-        f"The stream could give {rate_text(stream[0].bytes_per_second)}; "
-        f"{RESOURCES[stream[0].resource].words} is its limit."
+        f"The stream could give {rate_text(stream[0].bytes_per_second)}; its limit is "
+        f"{RESOURCES[stream[0].resource].words}."
     )

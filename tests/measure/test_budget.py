@@ -189,7 +189,7 @@ def test_nothing_is_taken_when_the_time_is_over() -> None:
     budget.before_request(10)
     assert budget.share(0.5).limits.seconds == 0.25
     clock.now += 0.5
-    with pytest.raises(BudgetSpent, match="budget of 2 seconds is spent"):
+    with pytest.raises(BudgetSpent, match=r"the budget, 2.0 s, is spent; raise --seconds$"):
         budget.before_request(10)
     assert budget.spent == limits(seconds=2.0, size=10, requests=1)
     assert budget.left == limits(seconds=0.0, size=990, requests=9)
@@ -197,17 +197,28 @@ def test_nothing_is_taken_when_the_time_is_over() -> None:
 
 @pytest.mark.parametrize(
     ("requests", "size", "words"),
-    [(11, 0, "10 requests is spent"), (1, 1001, "1,000 bytes is spent")],
+    [
+        (11, 0, "the budget, 10 requests, is spent; raise --max-requests"),
+        (1, 1001, "the budget, 1,000 bytes, is spent; raise --max-bytes"),
+    ],
 )
 def test_the_error_says_which_limit_it_is(requests: int, size: int, words: str) -> None:
     with pytest.raises(BudgetSpent, match=words):
         Budget(limits()).take(requests, size)
 
 
+def test_a_part_of_a_budget_is_called_so() -> None:
+    clock = Clock()
+    part = Budget(limits(seconds=9.55682), clock).share(0.5)
+    clock.now += 5
+    with pytest.raises(BudgetSpent, match=r"the part of the budget for this, 4.8 s, is spent"):
+        part.before_request(10)
+
+
 @asynchronous
 async def test_a_block_is_cancelled_when_the_time_is_over() -> None:
     budget = Budget(limits(seconds=0.0))
-    with pytest.raises(BudgetSpent, match="0 seconds"):
+    with pytest.raises(BudgetSpent, match=r"0\.0 ms, is spent; raise --seconds"):
         async with budget.in_time():
             await asyncio.Event().wait()
 

@@ -21,6 +21,7 @@ from streamrec.measure.view import advice_of
 from streamrec.plan.reading import concurrency
 from streamrec.plan.reading.concurrency import Limit
 from streamrec.report.verdict import CAUSES, CONTRADICTS, EXPLAINS, LEAST
+from streamrec.report.words import rate
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def test_its_summary_has_the_cause_the_change_and_what_comes_next(
 ) -> None:
     verdict = judged(world, settings_of(**settings))
     assert "What holds it back is" in verdict.summary
-    assert ("is its limit" if name == "trainer" else "is the next limit") in verdict.summary
+    assert ("its limit is" if name == "trainer" else "the next limit is") in verdict.summary
     for change in verdict.changes:
         assert change.why.rstrip(".") in verdict.summary
     assert verdict.evidence
@@ -471,6 +472,51 @@ def test_parts_alone_are_no_job() -> None:
     verdict = judged(World(link=50.0 * MB), settings_of(), job=False)
     assert "No job was measured" in verdict.summary
     assert "The job reads" not in verdict.summary
+
+
+def judged_job(job: Job) -> Verdict:
+    figures = World().figures(settings_of()).model_copy(update={"job": job})
+    verdict = judge(figures, settings_of())
+    assert verdict is not None
+    return verdict
+
+
+def job_with_samples(*sizes: int, **figures: Any) -> Job:
+    samples = [
+        Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
+    ]
+    total = sum(sizes)
+    return a_job(
+        **{"seconds": float(len(sizes)), "bytes": total, "samples": samples, **figures},
+        batches=total // MB,
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (job_with_samples(*[8 * MB] * 4, *[10 * MB] * 8), "of its last two thirds, after the eng"),
+        (job_with_samples(90 * MB, seconds=12.0, first_batch_seconds=3.0), "after its first batch"),
+    ],
+)
+def test_why_the_rate_is_not_that_of_the_whole_job_is_told(job: Job, words: str) -> None:
+    verdict = judged_job(job)
+    assert f"{rate(job.bytes / job.seconds)}." in verdict.summary
+    assert words in verdict.summary
+    assert verdict.bytes_per_second == pytest.approx(10 * MB, rel=0.02)
+
+
+def test_one_rate_needs_no_reason() -> None:
+    verdict = judged_job(job_with_samples(*[10 * MB] * 12))
+    assert "This rate is" not in verdict.summary
+
+
+@pytest.mark.parametrize(("seconds", "is_short"), [(4.0, True), (12.0, False)])
+def test_a_job_of_few_seconds_is_told_to_read_more(seconds: float, is_short: bool) -> None:
+    job = a_job(seconds=seconds, ended="stream")
+    verdict = judged_job(job)
+    assert ("weighs more than in a training" in verdict.summary) == is_short
+    assert ("--set epochs=3" in verdict.summary) == is_short
 
 
 def test_an_unsteady_rate_is_told() -> None:

@@ -53,7 +53,7 @@ _TEXTS = {
     Limit.BEGINNING: "the start",
     Limit.SATISFIED: "the consumer has what it needs",
     Limit.BUFFERS: "the buffers are full",
-    Limit.EXHAUSTED: "nothing is left to ask for",
+    Limit.EXHAUSTED: "everything is requested already",
     Limit.THROTTLED: "the store asked to slow down",
     Limit.GROWING: "more requests bring more bytes",
     Limit.SATURATED: "more requests brought no more bytes",
