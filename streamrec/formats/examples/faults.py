@@ -174,9 +174,9 @@ def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str
         return {}, {}
 
 
-def _kinds_of(need: Need, there: Mapping[str, Any]) -> list[str | None]:
-    """Return the kind of the feature's list, or those of all its steps."""
-    name = need.plan.name
+def _kinds_of(need: Need, there: Mapping[str, Any], name: str | None = None) -> list[str | None]:
+    """Return the kind of the feature's list, or those of all its steps, or of another feature."""
+    name = need.plan.name if name is None else name
     if name not in there:
         return []
     steps = there[name].feature if need.plan.kind is ColumnKind.STEPS else [there[name]]
@@ -238,7 +238,7 @@ def _wrong_raw(need: Need, values: Any) -> str:
 
 
 def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
-    nearest = _nearest(need.plan.name, there, others)
+    nearest = _nearest(need, there, others)
     steps = need.plan.kind is ColumnKind.STEPS
     if need.dtype in _TAKERS:
         otherwise = "leave the spec out"
@@ -251,9 +251,27 @@ def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
     return f"the record has no such {what}{nearest}; correct the name{comma} {otherwise}"
 
 
-def _nearest(name: str, there: Mapping[str, Any], wanted: list[str]) -> str:
-    known = set(wanted)
+def _nearest(need: Need, there: Mapping[str, Any], wanted: list[str]) -> str:
+    name, known = need.plan.name, set(wanted)
     # A name that another spec asks for is not the one that is missing here.
     unused = sorted(other for other in there if other not in known)[:MOST_COMPARED]
     every = f"it has {', '.join(map(repr, sorted(there)[:8]))}" if there else "it has none"
-    return f" ({did_you_mean(name, unused, every)})"
+    fitting = [other for other in unused if _fits(need, _kinds_of(need, there, other))]
+    otherwise = every if need.dtype in _TAKERS else did_you_mean(name, unused, every)
+    meant = None if need.plan.kind is ColumnKind.STEPS else _part_of(name, there, fitting)
+    return f" ({did_you_mean(name, fitting, otherwise, meant=meant)})"
+
+
+def _fits(need: Need, held: list[str | None]) -> bool:
+    return any(held) and _wrong_kind(need, held) is None
+
+
+def _part_of(name: str, there: Mapping[str, Any], fitting: list[str]) -> str | None:
+    """Return the feature that holds most bytes of those below a name, as image/encoded."""
+    sizes = {
+        other: sum(map(len, there[other].bytes_list.value))
+        for other in fitting
+        if other.startswith(f"{name}/")
+    }
+    most = max(sizes, key=lambda other: sizes[other], default=None)
+    return most if most and sizes[most] else None
