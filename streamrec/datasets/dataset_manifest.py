@@ -77,7 +77,8 @@ class WriteSettings(_JSONDocument):
         """Return what another dataset's settings have that these have not, for people."""
         mine, other = self.model_dump(), there.model_dump()
         lines = [
-            f"{name} is {_show(other[name])} there, and {_show(mine[name])} here"
+            f"{self._words_for(name)} is {_show(other[name])} in that one, and "
+            f"{_show(mine[name])} in this one"
             for name in mine
             # These may be thousands of names long; they are compared below.
             if mine[name] != other[name] and name not in ("source", "labels")
@@ -85,6 +86,13 @@ class WriteSettings(_JSONDocument):
         if self.labels != there.labels:
             lines.append("it has other labels")
         return "; ".join([*lines, *_source_difference(self.source, there.source)])
+
+    def _words_for(self, name: str) -> str:
+        """Return a setting's name; of the shards that a user asks for, a split gets a part."""
+        split = self.source.get("split") if isinstance(self.source, dict) else None
+        if name != "shards" or not split:
+            return name
+        return f"the part of shards that the split {split!r} gets"
 
 
 def _show(value: Any) -> str:

@@ -104,7 +104,9 @@ def test_a_dataset_that_is_complete(pictures: Path, tmp_path: Path) -> None:
     assert again == (0, f"{into}: 8 records; it was complete already\n", "")
     assert cli("write", pictures, into, *options, "--json").object["splits"][0]["was_complete"]
     refused = cli("write", pictures, into, "--shards", 2)
-    assert_one_sentence(refused, 2, "shards is not set there, and 2 here", "differs in shuffle")
+    assert_one_sentence(
+        refused, 2, "shards is not set in that one, and 2 in this one", "differs in shuffle"
+    )
 
 
 def test_engines(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

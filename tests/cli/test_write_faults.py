@@ -121,5 +121,7 @@ def test_a_function_that_fails(place: Path, way: list[str], expected: dict[str, 
 def test_a_dataset_that_is_there(place: Path, way: list[str], expected: dict[str, Any]) -> None:
     assert write(place, *way).code == 0
     refused = write(place, *way, "--compression", "gzip")
-    assert_one_sentence(refused, 2, "compression is none there, and gzip here", "overwrite=True")
+    assert_one_sentence(
+        refused, 2, "compression is none in that one, and gzip in this one", "overwrite=True"
+    )
     assert contents(place) == expected

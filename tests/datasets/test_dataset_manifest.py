@@ -274,13 +274,21 @@ def test_a_task_names_each_of_its_shards_once(
     assert part.has_own_names(NAMES, Task(0, 1)) == is_own
 
 
+def test_the_shards_of_a_split_are_called_so() -> None:
+    mine = SETTINGS.model_copy(update={"source": {"name": "n", "split": "train"}})
+    there = mine.model_copy(update={"shards": 6})
+    assert mine.difference(there).startswith(
+        "the part of shards that the split 'train' gets is 6 in that one, and 2 in this one"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({}, ""),
         (
             {"shards": 3, "index": False},
-            "shards is 3 there, and 2 here; index is False there, and ",
+            "shards is 3 in that one, and 2 in this one; index is False in that one, ",
         ),
         ({"labels": None}, "it has other labels"),
         ({"source": "w"}, "it has another source"),

@@ -268,7 +268,7 @@ class TestAnotherDataset:
     @pytest.mark.parametrize(
         ("settings", "words"),
         [
-            ({"shards": 3}, r"\(shards is 2 there, and 3 here\); choose another name"),
+            ({"shards": 3}, r"\(shards is 2 in that one, and 3 in this one\); choose another name"),
             ({"shards": 2, "source": {"name": "n", "version": 2}}, "source differs in version"),
             ({"shards": 2, "source": None}, r"\(it has another source\)"),
         ],
@@ -281,7 +281,9 @@ class TestAnotherDataset:
         with pytest.raises(ConfigError, match=f"there is a dataset of this name .*{words}"):
             ShardedWriter(tmp_path / "x", **settings)
         ShardedWriter(tmp_path / "y", shards=2, task=(0, 2), source={"name": "n"}).close()
-        with pytest.raises(ConfigError, match=r"unfinished .* \(tasks is 2 there, and 1 here\)"):
+        with pytest.raises(
+            ConfigError, match=r"unfinished .* \(tasks is 2 in that one, and 1 in this one\)"
+        ):
             ShardedWriter(tmp_path / "y", shards=2, source={"name": "n"})
 
     def test_numbers_of_numpy(self, tmp_path: Path) -> None:
@@ -351,7 +353,7 @@ class TestAgain:
         for other in ({"shards": 1, "source": "v1"}, {"shard_bytes": 60, "source": "v2"}):
             settings: dict[str, Any] = other
             with pytest.raises(
-                ConfigError, match=r"unfinished dataset of this name \(\w+ .*here|so"
+                ConfigError, match=r"unfinished dataset of this name \(\w+ .*in this one|so"
             ):
                 ShardedWriter(tmp_path / "x", **settings)
             assert contents(tmp_path) == before
