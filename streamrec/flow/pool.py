@@ -106,11 +106,6 @@ HUGE = 4 << 20
 the first time took 99 page faults instead of 12,000 to 49,000, and a third of the time. A mapping
 of 2 MiB seldom has room for a huge page, which starts at a multiple of its size: with columns of
 that size a stream lost a fifth of its rate."""
-SLABBED = 256 << 10
-"""Bytes from which smaller pieces are cut out of a slab, which has huge pages."""
-SLAB = 32 << 20
-"""Bytes of a slab, whole huge pages, so that the kernel begins it at one. Touching pieces of 2.8 MB
-took 0.15 s of CPU time a GB in place of 0.57, and 5 page faults in place of 700."""
 
 LATELY = 256
 """Allocations of columns: freed memory is kept idle for one to two times this many of them."""
@@ -118,47 +113,6 @@ LATELY = 256
 
 def _nothing(*_: object) -> None:
     """Do nothing: the callback that stands for none."""
-
-
-def _map_huge(size: int) -> mmap.mmap:
-    """Map memory in huge pages.
-
-    Raises:
-        MemoryError: The system has no memory.
-    """
-    try:
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"mapping {size} bytes of memory failed: {error.strerror}") from None
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
-
-
-class _Slab:
-    """Memory that is cut into pieces, each of which gives its pages back when nothing views it.
-
-    Args:
-        size: Bytes.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._mapping = _map_huge(size) if size else None
-        self._left = size
-
-    def cut(self, size: int) -> npt.NDArray[np.uint8] | None:
-        """Return a new piece of ``size`` bytes, whole pages; ``None``: there is no room."""
-        if self._mapping is None or size > self._left:
-            return None
-        begin = len(self._mapping) - self._left
-        self._left -= size
-        piece = np.frombuffer(self._mapping, np.uint8, size, begin)
-        return lent(piece, partial(_give_up_pages, self._mapping, begin, size))
-
-
-def _give_up_pages(mapping: mmap.mmap, begin: int, size: int) -> None:
-    """Free the pages of a piece; the mapping itself stays until the last piece of the slab ends."""
-    with contextlib.suppress(OSError):  # they are locked in memory
-        mapping.madvise(mmap.MADV_DONTNEED, begin, size)
 
 
 @dataclass(slots=True, eq=False)
@@ -194,7 +148,6 @@ class Pool:
         self._mapped = mapped
         self._allocate = allocate
         self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
-        self._slab = _Slab(0)
         self._returns = 0
         self._closed = False
         self._lock = threading.RLock()  # a release may run inside an acquire, by garbage collection
@@ -254,7 +207,6 @@ class Pool:
         # would ever be freed.
         with self._lock:
             self._released, self._closed = _nothing, True
-            self._slab = _Slab(0)
         self.trim(0)
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
@@ -262,21 +214,17 @@ class Pool:
         # Not touched here: whoever fills it makes the pages, and this process then maps those.
         if (shared := self._allocate(size)) is not None:
             return shared
-        if size < SLABBED or not hasattr(mmap, "MADV_HUGEPAGE"):
+        if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return empty((size,), np.uint8)
+        try:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"mapping {size} bytes of memory failed: {error.strerror}") from None
+        memory.madvise(mmap.MADV_HUGEPAGE)
         # The array holds the mapping, which ends with the last view.
-        array = self._cut(size) if size < HUGE else np.frombuffer(_map_huge(size), np.uint8)
+        array = np.frombuffer(memory, np.uint8)
         self._mapped(array)
         return array
-
-    def _cut(self, size: int) -> npt.NDArray[np.uint8]:
-        """Cut a piece out of the slab, or of a new one if it has no room."""
-        with self._lock:
-            if (piece := self._slab.cut(size)) is None:
-                self._slab = _Slab(SLAB)
-                piece = self._slab.cut(size)
-        assert piece is not None  # a slab has room for several
-        return piece
 
     def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:

@@ -19,15 +19,12 @@ from streamrec.flow import pool
 from streamrec.flow.pool import (
     HUGE,
     LATELY,
-    SLAB,
-    SLABBED,
     Abandoned,
     Account,
     BatchMemory,
     DecodedMemory,
     Pool,
     Prefaulter,
-    _Slab,
     size_class,
 )
 from streamrec.values.aligned import ALIGNMENT
@@ -396,41 +393,6 @@ def test_memory_begins_at_a_cache_line(size: int) -> None:
     assert memory.ctypes.data % ALIGNMENT == 0
 
 
-has_huge_pages = pytest.mark.skipif(
-    not hasattr(mmap, "MADV_HUGEPAGE"), reason="only Linux has a call for huge pages"
-)
-
-
-@has_huge_pages
-def test_pieces_of_some_size_lie_side_by_side() -> None:
-    told: list[npt.NDArray[np.uint8]] = []
-    pool = Pool(lambda: None, told.append)
-    pieces = [acquire(pool, SLABBED) for _ in range(SLAB // SLABBED + 1)]
-    for number, piece in enumerate(pieces):
-        piece[:] = number
-    assert [set(np.unique(piece)) for piece in pieces] == [{n % 256} for n in range(len(pieces))]
-    begins = [piece.ctypes.data for piece in pieces[:-1]]
-    assert set(np.diff(begins)) == {SLABBED}
-    assert [len(memory) for memory in told] == [SLABBED] * len(pieces)
-
-
-@has_huge_pages
-def test_a_piece_that_ends_gives_its_pages_back_and_leaves_its_neighbours() -> None:
-    slab = _Slab(2 * SLABBED)
-    first, second = slab.cut(SLABBED), slab.cut(SLABBED)
-    assert first is not None
-    assert second is not None
-    assert slab.cut(UNIT) is None
-    first[:], second[:] = 1, 2
-    view = first[:9]
-    del first
-    assert set(view) == {1}
-    del view
-    assert slab._mapping is not None
-    assert not any(slab._mapping[:SLABBED])
-    assert set(np.unique(second)) == {2}
-
-
 class TestBatchMemory:
     def test_memory_is_used_again_when_nobody_refers_to_it(self) -> None:
         memory = BatchMemory()
@@ -496,7 +458,7 @@ def test_a_closed_pool_keeps_nothing_and_tells_nobody() -> None:
     assert (pool.in_use, pool.idle, account.in_use, told) == (0, 0, 0, [1])
 
 
-@pytest.mark.parametrize("size", [UNIT, SLABBED, HUGE])
+@pytest.mark.parametrize("size", [UNIT, HUGE])
 def test_where_the_system_has_none_nobody_is_charged(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
