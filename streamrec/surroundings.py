@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import tempfile
-import types
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -36,7 +35,9 @@ def has_threads() -> bool:
 
     A greenlet that waits for a socket or a lock of the system stops all others.
     """
-    return isinstance(_thread.start_new_thread, types.BuiltinFunctionType)
+    # By the name of the package: debuggers put functions of theirs in this place, too.
+    package = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
+    return package not in ("gevent", "eventlet")
 
 
 def allowed_cores() -> int:
@@ -57,7 +58,8 @@ def has_interpreter() -> bool:
     In a program that embeds Python it is empty, or it is that program, which would run once more.
     """
     name = sys.executable or ""
-    is_one = _INTERPRETER.match(Path(name).name) is not None and not hasattr(sys, "frozen")
+    names = (Path(name).name, Path(os.path.realpath(name)).name)  # a link may have any name
+    is_one = any(map(_INTERPRETER.match, names)) and not hasattr(sys, "frozen")
     return is_one and os.access(name, os.X_OK)
 
 

@@ -85,6 +85,16 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
         sr.ObjectNotFound,
         r"only a shell replaces ~; write the path in full$",
     ),
+    "home of a dataset": (
+        lambda _: sr.ShardedWriter("~/x.tfrecord", shards=2).write(b""),
+        ConfigError,
+        r"^~/: only a shell replaces ~; write the path in full$",
+    ),
+    "one slash of a dataset": (
+        lambda _: sr.ShardedWriter("s3:/bucket/x.tfrecord", shards=2).write(b""),
+        ConfigError,
+        r"did you mean s3://\?$",
+    ),
     "bs": (lambda path: OPEN(path, bs=4), ConfigError, r"it is batch_size$"),
     "local": (lambda path: OPEN(path, local="/x"), ConfigError, r"'local': it is cache"),
     "remote": (

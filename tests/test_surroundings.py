@@ -47,6 +47,24 @@ def test_a_program_that_embeds_python(program: Any, monkeypatch: pytest.MonkeyPa
     assert not surroundings.has_interpreter()
 
 
+def test_a_link_to_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trainer").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "trainer"))
+    assert surroundings.has_interpreter()
+
+
+@pytest.mark.parametrize(("module", "expected"), [("eventlet.green.thread", False), ("pydevd", 1)])
+def test_threads_that_others_start(
+    module: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_thread(*_: object) -> int:
+        return 0
+
+    start_thread.__module__ = module
+    monkeypatch.setattr("_thread.start_new_thread", start_thread)
+    assert surroundings.has_threads() == expected
+
+
 def test_a_frozen_program_has_no_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert not surroundings.has_interpreter()

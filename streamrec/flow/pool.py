@@ -220,7 +220,8 @@ class Pool:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
             raise MemoryError(f"mapping {size} bytes of memory failed: {error.strerror}") from None
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel that is built without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
         # The array holds the mapping, which ends with the last view.
         array = np.frombuffer(memory, np.uint8)
         self._mapped(array)

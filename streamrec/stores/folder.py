@@ -17,8 +17,8 @@ from streamrec.config.places import (
     local_path,
 )
 from streamrec.config.schemes import line_of
-from streamrec.errors import ObjectNotFound
-from streamrec.stores.base.foreign_errors import translate_errors
+from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.stores.base.foreign_errors import hint_at_place, translate_errors
 from streamrec.stores.base.protocol import NO_SIZE, ObjectInfo
 from streamrec.stores.blocking import WRITES_AT_ONCE, BlockingStores
 from streamrec.stores.open import make_store
@@ -104,13 +104,18 @@ class Folder:
         storage_options: The store's options, for a URL.
 
     Raises:
-        ConfigError: The working directory, which the path is below, was deleted.
+        ConfigError: The working directory, which the path is below, was deleted; or the path has
+            what a shell replaces, or a scheme with one slash.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         url = local_path(url)
         self._is_local = line_of(url).name == "file"
         if self._is_local:
+            first = Path(*Path(url).parts[:1])
+            # Else a folder of this name would be made.
+            if (hint := hint_at_place(url)) and not first.exists():
+                raise ConfigError(f"{url}: {hint}")
             absolute_path(Path(url))  # refuses a directory that was deleted
             # The program may change its directory.
             url = absolute(url) if url else absolute("./").removesuffix("./")

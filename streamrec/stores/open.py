@@ -255,7 +255,9 @@ class Stores:
                 found.append(info)
         if not found:
             hint = hint_at_place(glob) or "check the pattern, and that the shards are there"
-            if any("/." in info.url[link][prefix.rfind("/") :] for info in infos):
+            below = prefix.rfind("/")
+            has_dot = "/." in place.link[below:]
+            if not has_dot and any("/." in info.url[link][below:] for info in infos):
                 hint += "; a name that begins with a dot needs a pattern that does"
             raise ObjectNotFound(f"no object matches; {hint}", url=glob)
         return found

@@ -304,7 +304,7 @@ def _is_hidden(name: str) -> bool:
     Nobody put those there on purpose: a notebook's copies, a version control's folder, and what
     macOS keeps beside each file.
     """
-    return any(part.startswith(".") for part in name.split("/"))
+    return any(part.startswith(".") and part not in (".", "..") for part in name.split("/"))
 
 
 def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:

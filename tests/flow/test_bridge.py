@@ -22,7 +22,11 @@ async def where() -> str:
 
 
 def test_greenlets_in_the_place_of_threads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("_thread.start_new_thread", lambda *_: 0)
+    def start(*_: object) -> int:
+        return 0
+
+    start.__module__ = "gevent.thread"
+    monkeypatch.setattr("_thread.start_new_thread", start)
     with pytest.raises(ConfigError, match='read with engine="process"'):
         Bridge()
 

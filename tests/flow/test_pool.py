@@ -477,3 +477,15 @@ def test_where_the_system_has_none_nobody_is_charged(
             pool.acquire(size, account)
     assert (pool.in_use, account.in_use, releases) == (0, 0, [])
     assert len(pool.acquire(size, account)) == size
+
+
+def test_where_the_kernel_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PlainMap(mmap.mmap):
+        def madvise(self, *_: object) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("streamrec.flow.pool.mmap.mmap", PlainMap)
+    pool, _ = new_pool()
+    memory = pool.acquire(HUGE, Account())
+    memory[:] = 1
+    assert len(memory) == HUGE

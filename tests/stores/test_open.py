@@ -187,6 +187,8 @@ async def test_patterns_that_match_hidden_names_alone(tmp_path: Path) -> None:
     (tmp_path / ".a.tfrecord").touch()
     with pytest.raises(ObjectNotFound, match="a name that begins with a dot needs a pattern that"):
         await Stores().resolve(f"{tmp_path}/*.tfrecord")
+    with pytest.raises(ObjectNotFound, match=r"and that the shards are there$"):
+        await Stores().resolve(f"{tmp_path}/.b*.tfrecord")
     (found,) = await Stores().resolve(f"{tmp_path}/.*.tfrecord")
     assert found.url == f"{tmp_path}/.a.tfrecord"
 

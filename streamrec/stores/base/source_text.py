@@ -288,10 +288,11 @@ def matcher(glob: str) -> Callable[[str], bool]:
     return lambda url: pattern.fullmatch(url) is not None
 
 
-_SHOWN = r"(?!\.)"
+_SHOWN = r"(?!\.(?!\.?(?:/|$)))"
 """Stands before a wildcard that begins a name, so that none is taken for a hidden one: the folders
-of notebooks and version control, and what macOS and Hadoop put beside each file."""
-_FOLDERS = {"*": f"{_SHOWN}[^/]+/", "**": f"(?:{_SHOWN}[^/]+/(?:{_SHOWN}[^/]*/)*)?"}
+of notebooks and version control, and what macOS and Hadoop put beside each file. In archives,
+``.`` may be a folder's name."""
+_FOLDERS = {"*": f"{_SHOWN}[^/]+/", "**": f"(?:{_SHOWN}[^/]+/|(?:{_SHOWN}[^/]*/){{2,}})?"}
 _LAST = {"*": f"{_SHOWN}[^/]+", "**": f"(?:{_SHOWN}[^/]*/)*{_SHOWN}[^/]*"}
 """What a star that stands alone between slashes matches: never an empty name."""
 _WILD = re.compile(r"(\*|\?|\[!?\]?[^\]]*\])")

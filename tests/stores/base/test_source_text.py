@@ -281,6 +281,22 @@ def test_hidden_names_match_as_in_python(names: set[str], pattern: str) -> None:
     assert {name for name in files if matches(f"s3://b/{name}")} == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("**/*.t", "./a.t"),
+        ("*/*", "./a.t"),
+        ("**", "d/./a.t"),
+        ("d/**/*.t", "d/./a.t"),
+        ("**/*.t", "//a.t"),
+        ("d/**/*.t", "d///a.t"),
+    ],
+)
+def test_a_dot_and_an_empty_text_are_names_of_folders(pattern: str, name: str) -> None:
+    assert matcher(f"s3://b/{pattern}")(f"s3://b/{name}")
+    assert not matcher(f"s3://b/{pattern}")(f"s3://b/{name.replace('a.t', '.a.t')}")
+
+
 def test_stars_beside_other_characters() -> None:
     with pytest.raises(ConfigError, match="entire path component"):
         matcher("a**b")
