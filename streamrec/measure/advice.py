@@ -261,10 +261,13 @@ def _elsewhere(
     if not left:
         return Advice(changes, finding.rate, None)
     rate, following = min(left)
-    if changes[0].setting == "source" and changes[0].value is not None:
-        # A counted range is looked up once, before all else, so the times add up.
-        opening = _round_trip(figures) / (Resources(figures, settings).run_bytes or inf)
-        rate = 1 / (opening + 1 / rate)
+    if changes[0].setting == "source":
+        # What else is opened, and a counted range's one request, come before all other things, so
+        # the times add up.
+        resources = Resources(figures, settings)
+        opening = resources.listing_seconds - resources.listed_seconds
+        opening += 0.0 if changes[0].value is None else _round_trip(figures)
+        rate = 1 / (opening / (resources.run_bytes or inf) + 1 / rate)
     # What a feeder's own machine could give is not measured from here.
     if resource == "feeder" and rate > UNKNOWN * finding.rate:
         return Advice(changes, UNKNOWN * finding.rate, resource)
@@ -398,7 +401,7 @@ def _for_listing(figures: Figures, settings: DatasetSettings | None) -> Iterator
             "The shards are named already: what is left is opened and looked up once in a job."
         )
         return
-    seconds, trip = resources.listing_seconds, _round_trip(figures)
+    seconds, trip = resources.listed_seconds, _round_trip(figures)
     if listing is None or seconds < CLEARLY * trip:
         yield _outside(
             "The listing took about as long as one request to the store, and a counted range takes"

@@ -434,12 +434,20 @@ class Resources:
 
     @property
     def listing_seconds(self) -> float:
-        """The seconds until a job has the names of its shards."""
+        """The seconds until a job has opened its dataset, and so has the names of its shards."""
         listing, job = self.figures.listing, self.figures.job
         # The benchmark's own listing came first, and opened the connections.
         if job is not None:
             return job.waits.get("list", 0.0)
         return listing.seconds if listing else 0.0
+
+    @property
+    def listed_seconds(self) -> float:
+        """The part of these seconds in which stores listed names."""
+        job = self.figures.job
+        if job is None or job.listed_seconds is None:
+            return self.listing_seconds
+        return min(job.listed_seconds, self.listing_seconds)
 
     @property
     def is_named(self) -> bool:

@@ -229,6 +229,9 @@ class Job(_FigureModel):
     """The simulated trainer's time for a batch."""
     stalled: float
     """The part of the time (0 to 1) for which the trainer waited, the first batch left out."""
+    listed_seconds: float | None = None
+    """The part of the time to open the dataset in which stores listed names; ``None``: not known.
+    """
     waits: dict[str, float]
     """Seconds by stage, as in ``stream.statistics()``; they add up to ``seconds``."""
     concurrency: int | None = None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client.healing import Route
     from streamrec.flow.stages import Collector
+    from streamrec.flow.timings import Timings
     from streamrec.measure.budget import Budget
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
@@ -172,6 +173,7 @@ class Trainer:
             step_seconds=self._step_seconds,
             stalled=min(1.0, (self.waited - first) / rest) if rest > 0 else 0.0,
             waits=counters["waits"],
+            listed_seconds=counters.get("listed_seconds"),
             concurrency=counters.get("concurrency"),
             concurrency_reason=counters.get("concurrency_reason"),
             concurrency_seconds=counters.get("concurrency_seconds", {}),
@@ -269,21 +271,24 @@ async def run_job(
     measures = Measures(waits=WaitClock(spans=spans))
     waits = measures.waits
     run: Run | None = None
+    listed: float | None = None
     before = budget.spent.requests
 
     def statistics() -> Mapping[str, Any]:
         if run is None:
             return {"waits": waits.seconds()}
         # The run counts requests that the budget refuses, too.
-        return {**run.statistics(), "requests": budget.spent.requests - before}
+        requests = budget.spent.requests - before
+        return {**run.statistics(), "requests": requests, "listed_seconds": listed}
 
     async def read() -> None:
-        nonlocal run, before
+        nonlocal run, before, listed
         # All of the opening is charged to the listing, whatever else it reads.
         waits.consume("list")
         began = waits.clock()
         dataset = await Dataset.open(settings, before_request=budget.before_request)
         waits.consume(None)
+        listed = _listed_seconds(dataset.timings)
         if spans is not None:
             spans.add("request", "list", began, waits.clock())
         # Requests of the opening belong to the listing, not to the run.
@@ -304,6 +309,12 @@ async def run_job(
 
     trainer = Trainer(step_seconds, on_sample, statistics, spans)
     return trainer.job(await _why_ended(read(), seconds))
+
+
+def _listed_seconds(timings: Timings) -> float:
+    """Return the seconds of all listings."""
+    stores = timings.to_dict().values()
+    return float(sum(store["list"]["duration"]["sum"] for store in stores if "list" in store))
 
 
 async def run_feeder_job(

@@ -212,6 +212,14 @@ async def test_the_whole_stream(store: DevStore) -> None:
     assert 0 < job.first_batch_seconds <= job.seconds
     assert job.concurrency_reason
     assert job.step_seconds is None
+    assert job.listed_seconds is not None
+    assert 0 < job.listed_seconds <= job.waits["list"]
+
+
+@asynchronous
+async def test_names_are_not_listed(store: DevStore) -> None:
+    job = await job_of(settings_of(store, source="s3://bucket/part-0"))
+    assert job.listed_seconds == 0
 
 
 PLANTED: dict[str, tuple[dict[str, Any], dict[str, Any], str, float]] = {
