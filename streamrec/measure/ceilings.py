@@ -428,8 +428,8 @@ class Resources:
         return Ceiling(
             resource="listing",
             bytes_per_second=self.run_bytes / seconds,
-            why=f"nothing is read before {listing.shards:,} shards are {done}, in "
-            f"{seconds:.2g} s; the run reads {size(self.run_bytes)}",
+            why=f"nothing is read before {listing.shards:,} shards are {done} and the dataset is "
+            f"open, in {seconds:.2g} s; the run reads {size(self.run_bytes)}",
         )
 
     @property

@@ -124,7 +124,9 @@ def _summarize(
         )
     yield from _say_as_near(finding)
     yield from _say_what_to_do(advice)
-    if finding.bottleneck is not None:
+    # Where the listing stays as it is, there is no change to measure.
+    stays = finding.bottleneck == "listing" and advice.changes[0].setting is None
+    if finding.bottleneck is not None and not (stays and advice.next is None):
         yield _say_what_then(finding, advice)
     if finding.job is not None and finding.job.seconds < LONG:
         yield (

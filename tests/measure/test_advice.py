@@ -274,7 +274,7 @@ def test_the_ceiling_of_a_named_source_is_of_a_look_up() -> None:
         chosen = settings_of(source=source)
         ceilings = Resources(world.figures(chosen), chosen).ceilings()
         (why,) = [one.why for one in ceilings if one.resource == "listing"]
-        assert f"before 250 shards are {word}," in why
+        assert f"before 250 shards are {word} " in why
 
 
 @pytest.mark.parametrize(("ratio", "told"), [(3.14, True), (1.02, False), (None, False)])

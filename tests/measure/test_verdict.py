@@ -519,6 +519,16 @@ def test_a_job_of_few_seconds_is_told_to_read_more(seconds: float, is_short: boo
     assert ("--set epochs=3" in verdict.summary) == is_short
 
 
+def test_a_listing_that_stays_is_no_change_to_measure() -> None:
+    world = World(page=100.0, shard=MB, step=0.01)
+    listed = judged(world, settings_of())
+    stays = judged(world, settings_of(source="s3://bucket/train-{000..999}"))
+    assert "the next limit is" in listed.summary
+    assert stays.bottleneck == "listing"
+    assert "named already" in stays.summary
+    assert "after the change" not in stays.summary
+
+
 def test_an_unsteady_rate_is_told() -> None:
     sizes = [60 * MB] * 2 + [MB] * 4
     samples = [
