@@ -175,7 +175,7 @@ def let_visit(address: str, count: int, most: int) -> None:
 
     Each is a process of its own, at the lowest priority, and at most ``most`` are there at a time.
     """
-    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     here: dict[int, float | None] = {}
     number = batches = 0
     while number < count or here:
