@@ -173,7 +173,7 @@ def reap(here: dict[int, float | None]) -> int:
 def let_visit(address: str, count: int, most: int) -> None:
     """Let clients come, leave or be killed; print how many batches they have received together.
 
-    Each is a process of its own, at the lowest priority, and at most ``most`` are there at a time.
+    Each is a process of its own, at the idle priority, and at most ``most`` are there at a time.
     """
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     here: dict[int, float | None] = {}

@@ -11,7 +11,7 @@ feeder does. So another process computes just as long, again and again, and read
 (:func:`bench.crowd.beat`); the table has the part of its rate that is left beside the clients of
 pictures, and the trainer's part of that.
 
-The clients of pictures are processes of this machine at the lowest priority, so that it is the
+The clients of pictures are processes of this machine at the idle priority, so that it is the
 feeder which is measured, and not what they take of the cores. What else the machine does is shown:
 the load before a measurement, the part of the cores' time that went to other programs, and the
 delays of the event loop of the plain client's process, which does next to nothing.
