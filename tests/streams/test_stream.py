@@ -28,6 +28,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.shards.tfrecord import frame
+from streamrec.streams.loops import ComingSession
 from streamrec.streams.stream import take
 from tests.by_day import at_night, stops
 from tests.pipeline.small_datasets import identities, write, write_index
@@ -84,6 +85,46 @@ def test_a_loop_may_leave_early(stream: Stream) -> None:
         for _ in take(stream, 4):
             break
         assert stream.state_dict()["step"] == 1
+
+
+def first_of_an_event_loop(stream: Stream) -> Any:
+    """Take a batch in an event loop, which has ended when this returns."""
+
+    async def first() -> Any:
+        return await anext(stream)
+
+    return asyncio.run(first())
+
+
+def test_next_and_peek_go_on_after_an_event_loop_has_ended(stream: Stream) -> None:
+    assert steps([first_of_an_event_loop(stream)]) == [1]
+    assert steps([next(stream)]) == [2]
+    stream.close()
+    stream.rewind()
+    assert steps([first_of_an_event_loop(stream)]) == [1]
+    assert steps(stream.peek()) == [2]
+    stream.close()
+
+
+def test_a_prefetch_begins_after_an_event_loop_has_ended(stream: Stream) -> None:
+    assert steps([first_of_an_event_loop(stream)]) == [1]
+    stream.prefetch()
+    assert isinstance(stream._session, ComingSession)
+    assert steps([next(stream)]) == [2]
+    stream.close()
+
+
+def test_a_failed_prefetch_is_tried_again(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ObjectNotFound("not yet there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamrec.streams.stream.start", fail)
+        stream.prefetch()
+        with pytest.raises(ObjectNotFound, match="not yet there"):
+            next(stream)
+    assert steps([next(stream)]) == [1]
+    stream.close()
 
 
 def test_less_than_none(stream: Stream) -> None:
