@@ -29,8 +29,8 @@ types *FILES:
 docs:
     mkdocs build --strict
 
-# The tables of the results; by default a quick look at one
-bench *ARGS="--only kernel --quick":
+# The tables of the results: `just bench all` makes them anew, `just bench --only kernel --quick` looks at one
+bench *ARGS:
     python -m bench {{ ARGS }}
 
 # Streams, a feeder, a crash and a resume, in half a minute

@@ -55,7 +55,8 @@ install() {
     eval "uv $ours" || eval "$ours" || return
     python -m pytest -q --collect-only >/dev/null 2>&1 &
     local beside="tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers pyarrow"
-    beside+=" jax orbax-checkpoint pandas polars"
+    beside+=" jax orbax-checkpoint pandas polars tensorboard wandb"
+    beside+=" mlflow-skinny sqlalchemy alembic"  # mlflow itself needs an older pyarrow
     # shellcheck disable=SC2086
     uv pip install --no-cache $beside || pip install $beside || return
     wait $! || true  # it may have met a package that was not yet whole

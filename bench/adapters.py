@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from bench import datasets
-from bench.datasets import Dataset
+from bench.datasets import Dataset, reading_figures
 from bench.harness import (
     PEERS,
     RATE,
@@ -31,7 +31,6 @@ from bench.harness import (
     Run,
     benchmark,
     ratio,
-    reading_figures,
     table_of,
 )
 from bench.machine import module_versions

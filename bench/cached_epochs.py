@@ -19,6 +19,7 @@ import streamrec as sr
 from bench.harness import Column, Report, Run, benchmark, table_of
 
 WORDS = [b"%d" % number for number in range(5000)]
+WORDS_OF_A_TEXT = (500, 5000)
 VOCABULARY = {word: number for number, word in enumerate(WORDS)}
 PICTURES = {"image": sr.Image(resize=(224, 224))}
 TEXTS = {"text": sr.FixedLenFeature((), bytes)}
@@ -37,17 +38,18 @@ def tokens(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {"tokens": np.array(numbers, np.int64)}
 
 
-def write(folder: Path, count: int, words: int) -> None:
-    """Write JPEGs of 500 x 375 pixels, and texts of so many words."""
+def write(folder: Path, count: int) -> None:
+    """Write JPEGs of 500 x 375 pixels, and texts of few and of many words."""
     random = np.random.default_rng(1)
     coarse = random.integers(0, 256, (count, 15, 20, 3), np.uint8)
     with sr.ShardedWriter(folder / "pictures.tfrecord", shards=4) as pictures:
         for each in coarse:
             picture = each.repeat(25, axis=0).repeat(25, axis=1)
             pictures.write({"image": sr.encode_jpeg(picture)})
-    with sr.ShardedWriter(folder / "texts.tfrecord", shards=4) as texts:
-        for numbers in random.integers(0, len(WORDS), (count, words)):
-            texts.write({"text": b" ".join(WORDS[number] for number in numbers)})
+    for words in WORDS_OF_A_TEXT:
+        with sr.ShardedWriter(folder / f"texts-{words}.tfrecord", shards=4) as texts:
+            for numbers in random.integers(0, len(WORDS), (count, words)):
+                texts.write({"text": b" ".join(WORDS[number] for number in numbers)})
 
 
 def second_epoch(source: Path, features: Any, **settings: Any) -> float:
@@ -61,22 +63,24 @@ def second_epoch(source: Path, features: Any, **settings: Any) -> float:
 
 @benchmark("cached_epochs")
 @click.option("--records", default=2048, show_default=True)
-@click.option("--words", default=500, show_default=True, help="Of a text that map takes apart.")
-def main(_: Run, *, records: int, words: int) -> Report:
+def main(_: Run, *, records: int) -> Report:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, records, words)
-        cases: dict[str, tuple[Any, dict[str, Any]]] = {
-            "pictures": (PICTURES, {}),
-            "mapped": (TEXTS, {"map": tokens}),
+        write(folder, records)
+        cases: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
+            "pictures": ("pictures", "pictures", PICTURES, {}),
+            **{
+                f"mapped, {words:,} words": ("mapped", f"texts-{words}", TEXTS, {"map": tokens})
+                for words in WORDS_OF_A_TEXT
+            },
         }
-        for of, (features, settings) in cases.items():
-            source = folder / f"{'texts' if of == 'mapped' else of}-*.tfrecord"
-            plain = second_epoch(source, features, **settings)
-            cache = {"of": of, "folder": folder / of, "size": "4GiB"}
-            kept = second_epoch(source, features, cache=cache, **settings)
-            rows.append({"of": of, "without": plain, "with": kept, "times": kept / plain})
+        for title, (of, source, features, settings) in cases.items():
+            shards = folder / f"{source}-0*.tfrecord"
+            plain = second_epoch(shards, features, **settings)
+            cache = {"of": of, "folder": folder / f"{source} kept", "size": "4GiB"}
+            kept = second_epoch(shards, features, cache=cache, **settings)
+            rows.append({"of": title, "without": plain, "with": kept, "times": kept / plain})
     return Report(table_of(COLUMNS, rows), {"rows": rows})
 
 

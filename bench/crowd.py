@@ -25,6 +25,7 @@ from bench.stopwatch import descriptors, resident_megabytes
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import FeedError
 from streamrec.feeder.client.client import ENGINE_DATASET, AsyncFeed
+from streamrec.feeder.client.session import Options
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.channel import EndOfStream
@@ -34,7 +35,7 @@ from streamrec.wire.protocol import Connection, Role
 
 AT_ONCE = 50
 """Clients that connect at a time."""
-CREDIT = 1 << 20
+FRUGAL = Options(credit_bytes=1 << 20)
 PATIENCE = 120.0
 """Seconds that a client waits for a sign of life: two hundred sessions begin at once."""
 
@@ -45,10 +46,12 @@ class Readers:
     Args:
         pace: Records a second that each of them computes; ``None``: they compute nothing, and read
             as fast as they can.
+        options: Options of their feeds; by default they take little memory.
     """
 
-    def __init__(self, pace: float | None = None) -> None:
+    def __init__(self, pace: float | None = None, options: Options = FRUGAL) -> None:
         self._pace = pace
+        self._options = options
         self.records = 0
         self._began = asyncio.Semaphore(0)
         self._going = asyncio.Event()
@@ -71,9 +74,9 @@ class Readers:
 
     async def read(self, address: str, token: str | None) -> None:
         """Read until cancelled."""
-        feed = await AsyncFeed.open(
-            address, token=token, credit_bytes=CREDIT, patience=PATIENCE, connect_timeout=PATIENCE
-        )
+        options = Options(token=token)
+        options.update(self._options)
+        feed = await AsyncFeed.open(address, patience=PATIENCE, connect_timeout=PATIENCE, **options)
         async with aclosing(feed):
             await feed.receive()
             self._began.release()
@@ -87,10 +90,14 @@ class Readers:
 
 @asynccontextmanager
 async def reading(
-    address: str, count: int, token: str | None = None, pace: float | None = None
+    address: str,
+    count: int,
+    token: str | None = None,
+    pace: float | None = None,
+    options: Options = FRUGAL,
 ) -> AsyncIterator[Readers]:
     """Have clients read while the block runs, each all that there is, at a pace or at none."""
-    readers = Readers(pace)
+    readers = Readers(pace, options)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(readers.read(address, token)) for _ in range(count)]
         yield readers

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import say
+from bench.harness import RATE, Failure, say
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
@@ -193,3 +193,38 @@ def read_into_page_cache(made: Iterable[Dataset]) -> None:
     say("reading the data into the page cache")
     for path in (path for dataset in made for path in dataset.paths):
         path.read_bytes()
+
+
+def reading_figures(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
+    """Check that a reader has read exactly the dataset, and return its report as figures.
+
+    Args:
+        report: Report of :class:`bench.stopwatch.Stopwatch`.
+        dataset: Dataset that the reader was given.
+
+    Raises:
+        Failure: It has read something else.
+    """
+    names = ["records", "label_sum"] if report["nbytes"] is None else ["nbytes"]
+    came, there = ({name: facts[name] for name in names} for facts in (report, dataset.facts()))
+    if came != there:
+        raise Failure(f"read {came}, where there is {there}")
+    seconds, first = report["seconds"], report["first_batch_seconds"]
+    megabytes = dataset.nbytes / 1e6
+    figures = {
+        "seconds": seconds,
+        RATE: megabytes / seconds,
+        "client_idle_megabytes": report["idle_megabytes"],
+    }
+    if first is not None:
+        figures["first_batch_seconds"] = first
+        figures["longest_wait_seconds"] = report["longest_wait_seconds"]
+        rest = 1 - report["first_batch_share"]
+        figures[f"{RATE}_after_first_batch"] = megabytes * rest / (seconds - first)
+    if report["nbytes"] is None:
+        figures["records_per_second"] = dataset.records / seconds
+    for name, cpu in report["cpu_seconds"].items():
+        figures[f"{name}_cpu_seconds_per_gigabyte"] = cpu / (dataset.nbytes / 1e9)
+    for name, peak in report["peak_megabytes"].items():
+        figures[f"{name}_peak_megabytes"] = peak
+    return figures

@@ -4,7 +4,8 @@
 records. One client reads the plain records: a trainer that computes for some milliseconds after
 each batch, or one that reads as fast as it can. It is alone; then a hundred clients of pictures
 come beside it and leave in the middle of a batch, or are killed, or take a batch; then it is alone
-again. The table has its rates, and the delays of the daemon's event loops meanwhile.
+again. It has the options that a user has by default. The table has its rates, and the delays of the
+daemon's event loops meanwhile.
 
 A trainer sleeps and wakes, and on a machine whose cores are all taken it wakes late, whatever the
 feeder does. So another process computes just as long, again and again, and reads nothing
@@ -44,14 +45,15 @@ from bench.machine import ROOT, title
 from bench.services import Daemon, daemon
 from bench.stopwatch import TICKS, tree, usage
 from streamrec.config.cores import usable_cores
+from streamrec.feeder.client.session import Options
 from streamrec.flow.loop_delay import LoopDelay, watching
 from streamrec.flow.timings import BOUNDS
 from streamrec.formats.examples.descriptions import describe
 
 SESSION = 64 << 20
 """Bytes of memory of the plain client's session."""
-SIZES = {"216 MB": 1500, "25 MB": 512}
-"""Pixels of a picture's side, by the size of a batch of 32; it takes 700 or 90 ms of a core."""
+SIZES = {"216 MB": 1500, "25 MB": 512, "5 MB": 224}
+"""Pixels of a picture's side, by the size of a batch of 32; it takes 700, 90 or 20 ms of a core."""
 BATCH = 64
 """Plain records of a batch."""
 TRAINER = 10_000.0
@@ -140,7 +142,7 @@ async def measure(
     load = os.getloadavg()[0]
     loop = asyncio.get_running_loop()
     async with (
-        reading(f"{running.listen}/plain", 1, pace=pace) as readers,
+        reading(f"{running.listen}/plain", 1, pace=pace, options=Options()) as readers,
         beating(BATCH / (pace or TRAINER)) as beat,
     ):
         await readers.all_read(1)

@@ -44,7 +44,6 @@ from streamrec.flow.bridge import new_event_loop
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bench.datasets import Dataset
 
 T = TypeVar("T")
 BEGAN = time.monotonic()
@@ -221,41 +220,6 @@ def without_folders(text: str, checkout: Path) -> str:
     for folder in {checkout, checkout.resolve()}:
         text = text.replace(f"{folder}/", "")
     return text
-
-
-def reading_figures(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
-    """Check that a reader has read exactly the dataset, and return its report as figures.
-
-    Args:
-        report: Report of :class:`bench.stopwatch.Stopwatch`.
-        dataset: Dataset that the reader was given.
-
-    Raises:
-        Failure: It has read something else.
-    """
-    names = ["records", "label_sum"] if report["nbytes"] is None else ["nbytes"]
-    came, there = ({name: facts[name] for name in names} for facts in (report, dataset.facts()))
-    if came != there:
-        raise Failure(f"read {came}, where there is {there}")
-    seconds, first = report["seconds"], report["first_batch_seconds"]
-    megabytes = dataset.nbytes / 1e6
-    figures = {
-        "seconds": seconds,
-        RATE: megabytes / seconds,
-        "client_idle_megabytes": report["idle_megabytes"],
-    }
-    if first is not None:
-        figures["first_batch_seconds"] = first
-        figures["longest_wait_seconds"] = report["longest_wait_seconds"]
-        rest = 1 - report["first_batch_share"]
-        figures[f"{RATE}_after_first_batch"] = megabytes * rest / (seconds - first)
-    if report["nbytes"] is None:
-        figures["records_per_second"] = dataset.records / seconds
-    for name, cpu in report["cpu_seconds"].items():
-        figures[f"{name}_cpu_seconds_per_gigabyte"] = cpu / (dataset.nbytes / 1e9)
-    for name, peak in report["peak_megabytes"].items():
-        figures[f"{name}_peak_megabytes"] = peak
-    return figures
 
 
 def ratio(

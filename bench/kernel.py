@@ -39,13 +39,9 @@ from bench.harness import (
     number,
     ratio,
     save_figure,
-    table,
     table_of,
 )
 from bench.kernel_cases import (
-    BATCH_SIZES,
-    BY_SIZE,
-    BY_SIZE_WAY,
     CRC_ALONE,
     FRAMES,
     MEMORY,
@@ -56,7 +52,6 @@ from bench.kernel_cases import (
     WHOLE,
     Setup,
     all_cases,
-    by_size,
     memory_cases,
     rates,
     title,
@@ -241,7 +236,7 @@ def as_markdown(results: Sequence[Result]) -> str:
     """Return a table for each group, of medians, and of the least and the largest rate."""
     decoded = [result for result in results if not result.case.group.startswith(MEMORY)]
     parts = [
-        f"### {group}\n\n{_table(group, list(members), results)}\n"
+        f"### {group}\n\n{_table(list(members), results)}\n"
         for group, members in groupby(decoded, lambda result: result.case.group)
     ]
     members = [result for result in results if result.case.group.startswith(MEMORY)]
@@ -253,44 +248,16 @@ def as_markdown(results: Sequence[Result]) -> str:
     return "\n".join(parts)
 
 
-def _table(group: str, members: Sequence[Result], results: Sequence[Result]) -> str:
+def _table(members: Sequence[Result], results: Sequence[Result]) -> str:
     labels = [one.label for one in members[0].case.comparisons]
-    if group.startswith(BY_SIZE):
-        return _size_table(members, labels, results)
     comparisons = [Column(label, _ratio(place, results)) for place, label in enumerate(labels)]
     streams = any(result.median("first_batch_seconds") is not None for result in members)
     return table_of([*COLUMNS, *(STREAM_COLUMNS if streams else ()), *comparisons], members)
 
 
-def _ratio(place: int, results: Sequence[Result]) -> Callable[[Result | None], float | None]:
+def _ratio(place: int, results: Sequence[Result]) -> Callable[[Result], float | None]:
     """Return a column's function: a result's ratio to the compared cases in a place."""
-    return lambda one: ratio(one, one.case.comparisons[place], results) if one else None
-
-
-def _size_table(members: Sequence[Result], labels: Sequence[str], results: Sequence[Result]) -> str:
-    """Return a table with the rates and their ratios for each batch size."""
-    readers = [f"sr.open, {BY_SIZE_WAY}", *PIPELINES.values()]
-    named = {result.case.name: result for result in members}
-    rows = [[named.get(by_size(name, size)) for name in readers] for size in BATCH_SIZES]
-    cells = [
-        [
-            f"{size:,}",
-            *map(_rate, row),
-            *(number(_ratio(place, results)(row[0])) for place in range(len(labels))),
-        ]
-        for size, row in zip(BATCH_SIZES, rows, strict=True)
-        if any(row)
-    ]
-    return table(["batch size", *(f"{name}, krec/s" for name in readers), *labels], cells)
-
-
-def _rate(result: Result | None) -> str:
-    """Return the median, and the least and the largest rate."""
-    if result is None:
-        return MISSING
-    median = thousands("records_per_second")(result)
-    shown = "" if median is None else f"{number(median)} ({span(result)})"
-    return f"{shown} (failed)".lstrip() if result.failures else shown
+    return lambda one: ratio(one, one.case.comparisons[place], results)
 
 
 # -- the chart -------------------------------------------------------------------------------------

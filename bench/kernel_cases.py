@@ -13,7 +13,6 @@ from bench.harness import RATE, Case, Comparison, Failure
 FRAMES = "frames and CRC"
 PARSING = "Examples to columns"
 WHOLE = "from files to batches"
-BY_SIZE = "from files to batches, by batch size"
 MEMORY = "memory"
 CRC_ALONE = "crc32c package, no frames"
 PARSED = {False: "tf.io.parse_example", True: "the same in a tf.function"}
@@ -25,10 +24,6 @@ STREAMS: dict[str, dict[str, Any]] = {
     'for, engine="thread"': {"loop": None, "engine": "thread"},
     "for": {"loop": None},
 }
-BATCH_SIZES = (128, 512, 2048, 8192)
-BY_SIZE_WAY = "async for"
-BY_SIZE_KINDS = ("recsys", "tokens")
-"""Kinds of small records: no trainer takes thousands of large ones at a time."""
 MEMORY_EPOCHS = 10
 READ_BYTES = 1 << 20
 """Buffer of tf.data's readers: faster on two cores than 8 MiB, and than the default."""
@@ -62,10 +57,6 @@ def title(level: str, kind: str, name: str) -> str:
     return f"{level}, {kind}: {name}"
 
 
-def by_size(name: str, batch_size: int) -> str:
-    return f"{name}, batches of {batch_size}"
-
-
 def all_cases(setup: Setup) -> list[Case]:
     """Return the cases in the order of the tables.
 
@@ -76,13 +67,6 @@ def all_cases(setup: Setup) -> list[Case]:
         *(case for dataset in framed for case in _frames(setup, dataset)),
         *(case for dataset in setup.datasets for case in _parsing(setup, dataset)),
         *(case for dataset in setup.datasets for case in _whole(setup, dataset)),
-        *(
-            case
-            for dataset in setup.datasets
-            if dataset.kind in BY_SIZE_KINDS
-            for batch_size in BATCH_SIZES
-            for case in _whole_by_size(setup, dataset, batch_size)
-        ),
     ]
 
 
@@ -142,13 +126,11 @@ class _Group:
         name = "tfrecord package, no CRC"
         return [self.case(name, program, way="tfrecord")] if self.setup.tfrecord else []
 
-    def pipelines(
-        self, program: str, names: Mapping[bool, str] = PIPELINES, **more: Any
-    ) -> list[Case]:
+    def pipelines(self, program: str, **more: Any) -> list[Case]:
         """Return the cases of tf.data over all files."""
         return [
             case
-            for within, name in names.items()
+            for within, name in PIPELINES.items()
             for case in self.of_tensorflow(
                 name, program, shards=self.dataset.shards, within_files=within, **more
             )
@@ -219,19 +201,6 @@ def _whole(setup: Setup, dataset: Dataset) -> list[Case]:
     group = _Group(WHOLE, setup, dataset, "labels", _of(PIPELINES))
     streams = [group.stream(f"sr.open, {way}", way) for way in STREAMS]
     return streams + group.pipelines("readers.tf_data dataset", epochs=group.epochs)
-
-
-def _whole_by_size(setup: Setup, dataset: Dataset, batch_size: int) -> list[Case]:
-    """Return one way to iterate over a stream, and both of tf.data."""
-    names = {within: by_size(name, batch_size) for within, name in PIPELINES.items()}
-    against = dict(zip(_of(PIPELINES), names.values(), strict=True))
-    group = _Group(BY_SIZE, setup, dataset, "labels", against)
-    own = by_size(f"sr.open, {BY_SIZE_WAY}", batch_size)
-    arguments = {"epochs": group.epochs, "batch_size": batch_size}
-    return [
-        group.stream(own, BY_SIZE_WAY, batch_size=batch_size),
-        *group.pipelines("readers.tf_data dataset", names, **arguments),
-    ]
 
 
 def memory_cases(setup: Setup) -> list[Case]:

@@ -17,10 +17,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import numpy as np
 
-from bench.harness import PATH, Report, Run, benchmark, new_figure, run_async, say
+from bench.harness import Report, Run, benchmark, new_figure, run_async, say
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame
@@ -82,21 +81,32 @@ class Bar(NamedTuple):
 
 
 @benchmark("pictures")
-@click.option("--images", type=PATH, help="Directory of the pictures.")
-def main(_: Run, *, images: Path | None) -> Report:
+def main(_: Run) -> Report:
     drawn = {}
     with store() as running:
         run_async(read(running, PICTURES["parallel"]))  # what is imported is imported now
         for name, picture in PICTURES.items():
             drawn[name] = bars(run_async(read(running, picture)).all)
             say(f"{picture.title}: {end_of(drawn[name]):.2f} s")
-    if images is not None:
-        longest = max(map(end_of, drawn.values()))
-        for name, picture in PICTURES.items():
-            draw(picture.title, drawn[name], longest, images / f"reading-{name}.svg")
     settings = {"first_byte": FIRST_BYTE, "body": BODY, "map": MAP, "step": STEP}
     plain = {name: [bar._asdict() for bar in of] for name, of in drawn.items()}
     return Report("", {"settings": settings, "pictures": plain})
+
+
+def draw_anew(results: Path, images: Path) -> list[Path]:
+    """Draw the pictures that are not those of the results, and return their files.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    plain = json.loads(results.read_text())["pictures"]
+    drawn = {name: [Bar(**bar) for bar in bars] for name, bars in plain.items()}
+    targets = {name: images / f"reading-{name}.svg" for name in drawn}
+    old = [name for name in drawn if digest(drawn[name]) not in targets[name].read_text()]
+    for name in old:
+        longest = max(map(end_of, drawn.values()))
+        draw(PICTURES[name].title, drawn[name], longest, targets[name])
+    return [targets[name] for name in old]
 
 
 def store() -> DevStore:

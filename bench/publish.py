@@ -1,4 +1,4 @@
-"""Fills the tables of README.md and the documentation from the results.
+"""Fills the tables and pictures of README.md and the documentation from the results.
 
 ::
 
@@ -25,6 +25,7 @@ from bench import suite
 from bench.dlio.workloads import WORKLOADS
 from bench.harness import RATE, Column, number
 from bench.machine import ROOT
+from bench.pictures import draw_anew
 from streamrec.formats.shards.index import Index, ShardEntry
 
 BLOCK = re.compile(r"<!-- table: (?P<name>[a-z_]+) -->\n.*?<!-- end of the table -->", re.DOTALL)
@@ -32,13 +33,19 @@ BLOCK = re.compile(r"<!-- table: (?P<name>[a-z_]+) -->\n.*?<!-- end of the table
 
 @click.command()
 def main() -> None:
-    """Fill the tables of all pages, and name the pages that have changed."""
+    """Fill the tables of all pages, draw the pictures, and name the files that have changed."""
     for page in pages():
         before = page.read_text()
         after = fill(before)
         if after != before:
             page.write_text(after)
             click.echo(page.relative_to(ROOT))
+    try:
+        drawn = draw_anew(ROOT / suite.RESULTS / "pictures.json", ROOT / "docs" / "images")
+    except ImportError:
+        raise click.ClickException("The pictures need matplotlib; pip install it.") from None
+    for picture in drawn:
+        click.echo(picture.relative_to(ROOT))
 
 
 def pages() -> list[Path]:
@@ -57,15 +64,27 @@ def fill(text: str) -> str:
 
     def new(block: re.Match[str]) -> str:
         name = block["name"]
-        return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end of the table -->"
+        return f"<!-- table: {name} -->\n\n{made_of(name)}\n\n<!-- end of the table -->"
 
     return BLOCK.sub(new, text)
+
+
+def made_of(name: str) -> str:
+    """Return a table, or that its results are still to come."""
+    try:
+        return TABLES[name]()
+    except FileNotFoundError:
+        return "Not measured yet: `python -m bench all` does."
 
 
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
 NGINX = "nginx on loopback"
 BEGINNING = "first_batch_seconds"
+FEEDER_CPU = {
+    "client_cpu_seconds_per_gigabyte": "client CPU, s/GB",
+    "feeder_cpu_seconds_per_gigabyte": "feeder CPU, s/GB",
+}
 PATHS = {"peers": "PATH", "dlio": "PATH"}
 TEN_GIGABITS = 1.25e9
 """Bytes a second."""
@@ -183,10 +202,10 @@ def both_transports(name: str, group: str) -> str:
     return readers(name, {f"{group}, plain": "", f"{group}, TLS": "TLS: "}, cpu)
 
 
-def busy_tail() -> str:
-    """Return the rates beside trainers, and where requests stall."""
-    groups = {row["group"]: f"{row['group']}: " for row in rows_of("busy_tail")}
-    return readers("busy_tail", groups, {"longest_wait_seconds": "longest wait, s"})
+def all_readers(name: str, more: Mapping[str, str]) -> str:
+    """Return the rates of all readers of all groups."""
+    groups = {row["group"]: f"{row['group']}: " for row in rows_of(name)}
+    return readers(name, groups, more)
 
 
 def beginnings() -> str:
@@ -243,15 +262,10 @@ def resharding() -> str:
 
 def writing() -> str:
     """Return the rate of each writer: to a disk, to a store, and from other formats."""
-    large = {(row["group"], row["case"]): row for row in rows_of("write_large")}
 
     def records(row: Row) -> str:
         is_there = row["measurements"] or row["failures"]
         return cell(row, "records_per_second") if is_there else "not installed"
-
-    def ten_times(row: Row) -> str:
-        found = large.get((row["group"], row["case"]))
-        return cell(found, RATE) if found else ""
 
     columns = (
         GROUP,
@@ -259,7 +273,6 @@ def writing() -> str:
         Column("records/s", records, str),
         column("MB/s", RATE),
         column("CPU s/GB", "cpu_seconds_per_gigabyte"),
-        Column("MB/s, ten times the records", ten_times, str),
     )
     return table(columns, rows_of("write"))
 
@@ -350,6 +363,47 @@ def dlio() -> str:
     return f"{table(columns, rows_of('dlio'))}\n\nTo pass, {aims}."
 
 
+def aims(name: str) -> str:
+    """Return what a benchmark compares: each aim, and what was measured."""
+    columns = (
+        Column("", lambda aim: aim["name"], str),
+        Column("aim", _aim, str),
+        Column("measured", lambda aim: number(aim["measured"]), str),
+    )
+    return table(columns, content(name)["aims"])
+
+
+def _aim(aim: Mapping[str, Any]) -> str:
+    return f"{'at least' if aim['least'] else 'at most'} {aim['aim']:g} {aim['unit']}"
+
+
+def tables(name: str) -> str:
+    """Return the tables of a file of results without padding, below their headings."""
+    lines = (ROOT / suite.RESULTS / f"{name}.md").read_text().splitlines()
+    kept = [line for line in lines if line.startswith(("|", "##")) or not line]
+    text = "\n".join(f"**{line.lstrip('# ')}**" if line.startswith("#") else line for line in kept)
+    narrow = re.sub(r"-{3,}", "---", re.sub(r" {2,}", " ", text))
+    return re.sub(r"\n{3,}", "\n\n", narrow).strip()
+
+
+def made() -> str:
+    """Return when each table was made, on which commit, and the seconds that it took."""
+    found = content("all")["tables"]
+    rows = [
+        (f"`{name}`", f"{one['seconds']:,.0f}", one["date"][:10], f"`{one['commit']}`")
+        for name, one in found.items()
+    ]
+    total = sum(one["seconds"] for one in found.values())
+    machines = [one["machine"] for one in found.values()]
+    shown = dict.fromkeys(
+        f"{on['cores']} cores of {on['cpu']}, {on['memory_gigabytes']:.0f} GB, {on['python']}"
+        for on in machines
+    )
+    head = ("table", "seconds", "date", "commit")
+    lines = lines_of(head, [*rows, ("all", f"{total:,.0f}", "", "")])
+    return f"{lines}\n\nThe machine: {'; '.join(shown)}."
+
+
 def commands() -> str:
     """Return the files of results, and what makes each."""
 
@@ -371,8 +425,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "remote": partial(both_transports, "remote", STORE),
     "beginnings": beginnings,
     "nginx": partial(both_transports, "nginx", NGINX),
-    "busy_tail": busy_tail,
+    "busy_tail": partial(all_readers, "busy_tail", {"longest_wait_seconds": "longest wait, s"}),
     "growth": growth,
+    "first": partial(all_readers, "first", FEEDER_CPU),
     "resharding": resharding,
     "writing": writing,
     "shuffle": shuffle,
@@ -381,6 +436,16 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "index": index,
     "dlio": dlio,
     "commands": commands,
+    "made": made,
+    **{name: partial(aims, name) for name in ("kernel", "feeder")},
+    **{
+        name: partial(tables, name)
+        for name in (
+            *("adapters", "attribution", "cached_epochs", "feeder_connections", "feeder_hostile"),
+            *("feeder_leaving", "fetch_processes", "images", "shapes", "simulation", "start"),
+            *("sweep", "verdicts"),
+        )
+    },
 }
 """Function that makes each table, by the name in the page."""
 

@@ -4,7 +4,7 @@ Parts, each with ``--part``: *link*, *images* behind a store with 50 ms to the f
 60 MB/s a connection, plain and TLS, beside a plain downloader, other clients of object stores,
 WebDataset, MosaicML Streaming and a loop over a file of s3fs, and the streams' first batches more
 often than all of it; *feeder*, a feeder beside a stream and downloads; *nginx*, the same without
-latency from a web server, plain and TLS; *profile*, where the client's time goes there; *busy*,
+latency from a web server, plain and TLS; *busy*,
 beside trainers; *tail*, where some requests stall; *growth*, many shards; *memory*, all budgets,
 lanes and sizes of shards.
 bench/README.md says how each number is made.
@@ -51,12 +51,11 @@ from bench.harness import (
     table_of,
 )
 from bench.peers import Peers, find_peers
-from bench.profiling import profile_cases, py_spy
 from bench.readers.streams import iterations_in
 from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, MEMORY, STEPS, STREAM, Images, Place
 from bench.services import Certificate, Served, nginx, self_signed, store
 
-TEMPLATE_MEGABYTES = 1072.0
+TEMPLATE_MEGABYTES = 536.0
 """Most megabytes of images that are made; they are served again and again by other names."""
 STEP_SECONDS = 0.01
 """Seconds of pure Python after each batch, in the busy trainer."""
@@ -67,7 +66,7 @@ STALLS = (
 """Faults of one request in a hundred: half stall before the answer, half in the body."""
 BUSY_SHARE, FEW_SHARE = 0.4, 0.1
 """Parts of the images that streams read beside trainers, with ``for`` and ``async for``."""
-BEGINNINGS = 5
+BEGINNINGS = 3
 """Times as many rounds of first batches, since other work on the machine delays some."""
 MEMORY_SHARE = 0.2
 """Part of the images' bytes that a stream reads at most while its memory is measured."""
@@ -104,7 +103,6 @@ class Setup:
     latency: float
     bandwidth: float
     more: list[str] = field(default_factory=list)
-    profiles: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, rows: Sequence[Case]) -> None:
         self.run.measure(rows, partial(cases.judge, images=self.images))
@@ -125,7 +123,7 @@ class Setup:
 
 
 def link(setup: Setup) -> None:
-    """Measure what the store can give, then all readers of it, plain and over TLS."""
+    """Measure what the store can give, then the readers of it, plain and over TLS."""
     images = setup.images
     with setup.store(latency=0.0, bandwidth=None) as served:
         setup.read(cases.ceiling(images, Place("the store without latency", served)))
@@ -137,9 +135,11 @@ def link(setup: Setup) -> None:
             setup.store(root=setup.peers.root, certificate=certificate) as other,
         ):
             place = Place(f"{STORE}, {transport}", served, trust, other)
-            peers = cases.slow_peers(images.template, place, setup.peers)
-            clients = cases.other_clients(images, place, setup.peers)
-            setup.read([*cases.behind_store(images, place), *clients, *peers])
+            rows = cases.behind_store(images, place)
+            if certificate is None:  # the others, too, would take twice as long
+                rows += cases.other_clients(images, place, setup.peers)
+                rows += cases.slow_peers(images.template, place, setup.peers)
+            setup.read(rows)
             first = cases.first_batches(images, replace(place, group=f"{FIRST}, {transport}"))
             setup.run.measure(first, cases.judge_beginning, BEGINNINGS * setup.run.repeat)
 
@@ -164,20 +164,6 @@ def _from_nginx(setup: Setup) -> Iterator[list[Case]]:
     for transport, certificate, trust in setup.transports():
         with nginx(root, certificate) as server:
             yield cases.from_files(setup.images, f"{NGINX}, {transport}", server, trust)
-
-
-def profile(setup: Setup) -> None:
-    """Profile streams that read from nginx."""
-    if py_spy() is None:
-        setup.run.skipped.append("the profile: there is no py-spy; pip install 'streamrec[bench]'.")
-        return
-    gigabytes = setup.images.part(setup.images.passes).nbytes / 1e9
-    for rows in _from_nginx(setup):
-        chosen = setup.run.choose([case for case in rows if case.name in STREAMS])
-        if chosen:
-            text, found = profile_cases(chosen, gigabytes)
-            setup.more.append(text)
-            setup.profiles += found
 
 
 def busy(setup: Setup) -> None:
@@ -226,7 +212,6 @@ PARTS: Mapping[str, Callable[[Setup], None]] = {
     "link": link,
     "feeder": through_feeder,
     "nginx": files,
-    "profile": profile,
     "busy": busy,
     "tail": tail,
     "growth": many_shards,
@@ -245,7 +230,7 @@ PARTS: Mapping[str, Callable[[Setup], None]] = {
     help="Part of the benchmark; all by default.",
 )
 @click.option("--name", default="remote", show_default=True, help="Name of the files written.")
-@click.option("--gigabytes", default=10.72, show_default=True, help="Gigabytes of images to read.")
+@click.option("--gigabytes", default=3.2, show_default=True, help="Gigabytes of images to read.")
 @click.option("--latency", default=0.05, show_default=True, help="Seconds to the first byte.")
 @click.option(
     "--bandwidth", default=60e6, show_default=True, help="Bytes a second of a connection."
@@ -276,7 +261,6 @@ def main(
             "bytes_per_second_and_connection": bandwidth,
             "stalls": list(STALLS),
         },
-        "profiles": setup.profiles,
     }
     return Report(
         "\n".join([as_markdown(run.results), *setup.more]),
@@ -289,7 +273,7 @@ def main(
 
 
 def images_of(data: Path, gigabytes: float) -> Images:
-    """Return so many gigabytes of images, made of at most eight shards of 134 MB."""
+    """Return so many gigabytes of images, made of at most four shards of 134 MB."""
     template = datasets.images(data, min(TEMPLATE_MEGABYTES, gigabytes * 1e3))
     return Images(template, max(1, round(gigabytes * 1e9 / template.nbytes)))
 

@@ -10,8 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.datasets import LABELS, Dataset
-from bench.harness import Case, Comparison, Failure, ServiceInfo, no_service, reading_figures
+from bench.datasets import LABELS, Dataset, reading_figures
+from bench.harness import (
+    Case,
+    Comparison,
+    Failure,
+    ServiceInfo,
+    no_service,
+)
 from bench.peers import Peers
 from bench.services import STORE_KEYS, Served, burner, feeder
 from streamrec.config import DatasetSettings, validate
@@ -22,9 +28,9 @@ BUCKET = "images"
 NAME = "images-{:05}.tfrecord"
 COUNTED = ("hedges", "hedges_won", "retries", "cut", "concurrency")
 """Statistics of a stream that become quantities, where it has them."""
-FAR = (32, 64, 96, 128)
+FAR = (32, 64, 128)
 """Numbers of requests in flight for downloads where there is latency to hide."""
-NEAR = (16, 32, 64, 96)
+NEAR = (16, 32, 64)
 """Numbers of requests in flight for downloads without latency."""
 DOWNLOAD = "download, {} in flight"
 CLIENT_RANGES = 64
@@ -33,7 +39,7 @@ FEW_BATCHES = 4
 """Number of batches that are taken where only the first one counts."""
 STREAM, DOWNLOADS = "readers.streams stream", "readers.downloads download"
 CLIENTS = "readers.object_clients"
-WEB_DATASET, MOSAIC = "readers.loaders web_dataset", "readers.loaders mosaic"
+MOSAIC = "readers.loaders mosaic"
 IDLE = "beside an idle trainer"
 STEPS = "beside a trainer: 10 ms of Python after each batch"
 HELD = "beside a trainer: a thread of Python that never stops"

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.datasets import LABEL, Dataset, Plain
+from bench.datasets import LABEL, Dataset, Plain, reading_figures
 from bench.harness import (
     RATE,
     Case,
@@ -29,7 +29,6 @@ from bench.harness import (
     benchmark,
     name_of,
     ratio,
-    reading_figures,
     say,
     tables_of,
 )
@@ -150,6 +149,8 @@ SHAPES = (
     Shape(
         "one 2.8 MB record a shard", 256, 1, partial(picture, LARGE), 1, ways={**WAYS, **SHUFFLED}
     ),
+    # Two seconds and more of reading, where the start counts for less: 10 to 20 s in all.
+    Shape("one 2.8 MB record a shard, long", 1024, 1, partial(picture, LARGE), 1, ways=WAYS),
     Shape("two 140 MB records a shard", 4, 2, partial(picture, VOLUME), 1),
     Shape("one 2 KB record a shard", 20_000, 1, partial(picture, SMALL), 1_000),
     Shape("100 B, batches of 65,536", 8, 393_216, partial(picture, 50), 65_536),

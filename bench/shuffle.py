@@ -3,8 +3,10 @@
 Every way to shuffle has as much memory: streamrec's default window of 256 MiB. The data are sorted
 by class, which is the worst that a shuffle is given.
 
-- *Chi-square*: of the classes in a batch of 256, over its degrees of freedom, mean over an epoch. A
-  perfect shuffle has 1.
+- *Chi-square*: of the classes in a batch of 256, over that of a perfect shuffle, as
+  ``streamrec info --shuffle`` measures that of shards (docs/explanation/shuffling.md). A perfect
+  shuffle has 1.
+- *Run length*: the mean number of successive records of one class.
 - *Displacement*: how far a record comes from its place, as a part of the whole. A third is perfect.
 - *Neighbours*: the correlation of the places of records that come one after the other, and the
   largest of those that come 1 to 128 apart. 0 is perfect.
@@ -40,6 +42,7 @@ from bench.services import STORE_KEYS, store
 from streamrec.config.dataset import DEFAULT_LANES, MOST_OPEN_SHARDS
 from streamrec.datasets.verify import check, index_of
 from streamrec.formats.shards.index import CHUNK_BYTES
+from streamrec.measure.shuffling import mixing_of
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
 from streamrec.plan.order.window import FRAME_OVERHEAD, Windows
@@ -87,11 +90,12 @@ DATA = (
     Data("pictures of 110 KB, 128 shards of 1,024", 128, 1024, 110_000),
     Data("pictures of 110 KB, 1,024 shards of 128", 1024, 128, 110_000),
     Data("texts of 2 KB, 128 shards of 4,096", 128, 4096, 2_000),
-    Data("texts of 2 KB, 512 shards of 4,096", 512, 4096, 2_000),
+    Data("texts of 2 KB, 512 shards of 1,024", 512, 1024, 2_000),
 )
 COLUMNS = (
     Column("", "order", str),
     Column("chi-square", "chi_square", "{:.3f}"),
+    Column("run length", "run_length", "{:.3f}"),
     Column("displacement", "displacement", "{:.3f}"),
     Column("neighbours", "neighbours", "{:.3f}"),
     Column("most of 128", "neighbours_most", "{:.3f}"),
@@ -235,35 +239,23 @@ ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
 
 
 def quality(
-    order: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], batch_size: int
+    order: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], batch_size: int
 ) -> dict[str, float]:
     """Return the figures of one epoch's order.
 
     Args:
         order: int64 ``[n]``: record numbers in the order of delivery, a permutation.
-        classes: int64 ``[n]``: class of each record number.
+        groups: int64 ``[n]``: the shard, or the class, of each record number.
+        batch_size: Records of a batch.
     """
+    mixing = mixing_of(groups[order], batch_size)
     return {
-        "chi_square": chi_square(classes[order], batch_size),
+        "chi_square": mixing.chi_square,
+        "run_length": mixing.run_length,
         "displacement": float(np.abs(order - np.arange(len(order))).mean() / len(order)),
         "neighbours": correlation(order, 1),
         "neighbours_most": max(abs(correlation(order, lag)) for lag in range(1, LAGS + 1)),
     }
-
-
-def chi_square(classes: npt.NDArray[np.int64], batch_size: int) -> float:
-    """Return the mean chi-square of the batches over its degrees of freedom.
-
-    It is about 1 where batches are fair samples.
-
-    Args:
-        classes: int64 ``[n]``: classes of the records in the order of delivery.
-    """
-    batches = classes[: len(classes) // batch_size * batch_size].reshape(-1, batch_size)
-    count = int(classes.max()) + 1
-    expected = np.bincount(classes, minlength=count) / len(classes) * batch_size
-    observed = np.stack([np.bincount(batch, minlength=count) for batch in batches])
-    return float((((observed - expected) ** 2 / expected).sum(axis=1) / (count - 1)).mean())
 
 
 def correlation(order: npt.NDArray[np.int64], lag: int) -> float:

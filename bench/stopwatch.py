@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
-GIGABYTES = 2
+GIGABYTES = 1
 """Size of small and of huge pages, each, that are touched: more than any reader takes."""
 Arguments = dict[str, Any]
 

@@ -47,12 +47,8 @@ class Table:
         return ["-m", self.module, *options, *(["--output", str(output)] if output else [])]
 
 
-LITTLE = "--repeat 1 --gigabytes 1.1"
+LITTLE = "--repeat 1 --gigabytes 0.54"
 PEERS = {"peers": "--peers-python"}
-FAST_WRITERS = (
-    "--only columns --only encode --only 'one by one' --only TensorFlow --only plain --only read"
-    " --only streamrec --only create_pretraining"
-)
 
 
 def _remote(name: str, about: str, options: str) -> Table:
@@ -64,39 +60,54 @@ TABLES = (
     _remote(
         "remote",
         "a store at a distance: streams, downloads, other loaders",
-        "--part link --gigabytes 16.08",
+        "--part link --gigabytes 3.2 --repeat 2",
     ),
-    _remote("nginx", "files from nginx on loopback", "--part nginx"),
+    _remote("nginx", "files from nginx on loopback", "--part nginx --gigabytes 5.4 --repeat 1"),
     _remote(
         "busy_tail",
         "busy trainers, and requests that stall",
-        "--part tail --part busy --gigabytes 26.8",
+        "--part tail --part busy --gigabytes 4.3 --repeat 1",
     ),
-    _remote("profile", "where the client's CPU time goes", "--part profile"),
-    _remote("memory", "memory for all budgets, lanes and sizes of shards", "--part memory"),
-    _remote("growth", "first batches of more and more shards", "--part growth"),
-    _remote("first", "a feeder beside a stream and downloads", "--part feeder"),
+    _remote("growth", "first batches of more and more shards", "--part growth --repeat 1"),
+    _remote(
+        "first",
+        "a feeder beside a stream and downloads",
+        "--part feeder --gigabytes 2.1 --repeat 2",
+    ),
+    Table(
+        "shapes",
+        "datasets of unusual shapes, and unusual stores, beside a plain download",
+        "bench.shapes",
+        quick="--only '110 KB'",
+    ),
     Table(
         "dlio",
         "MLPerf Storage's benchmark with its own readers and with streamrec's",
         "bench.dlio",
-        quick="--repeat 1 --only resnet50",
-        peers={"dlio": "--dlio-python"},
+        "--repeat 1",
+        "--only resnet50",
+        {"dlio": "--dlio-python"},
     ),
     Table(
         "start",
         "fresh processes to their first batch, beside the import of NumPy and aiohttp",
         "bench.start",
-        quick="--repeat 1",
+        "--repeat 3",
+        "--repeat 1",
     ),
     Table(
         "sweep",
         "the figures of a store beside those of curl, wrk and aiohttp alone",
         "bench.sweep",
-        quick="--repeat 1",
+        "--repeat 1 --seconds 1",
+        "--repeat 1",
     ),
     Table(
-        "attribution", "what the attribution of time costs", "bench.attribution", quick="--repeat 1"
+        "attribution",
+        "what the attribution of time costs",
+        "bench.attribution",
+        "--repeat 5",
+        "--repeat 1",
     ),
     Table(
         "verdicts",
@@ -104,39 +115,34 @@ TABLES = (
         "bench.verdicts",
         quick="--only trainer",
     ),
-    Table(
-        "repeated_verdicts",
-        "how often a verdict names what is planted, on a busy machine",
-        "bench.repeated_verdicts",
-        quick="--only trainer --repeat 1",
-    ),
     Table("pictures", "the pictures of how reading overlaps", "bench.pictures"),
     Table(
         "simulation",
         "what a simulated bucket promises, and what the engine takes",
         "bench.simulation",
-        quick="--repeat 1",
+        "--repeat 1",
     ),
     Table(
         "kernel",
         "the kernel beside TensorFlow, protobuf and others",
         "bench.kernel",
-        quick="--repeat 1 --size 0.05 --seconds 0.1",
-        peers={"peers": "--tensorflow-python"},
+        "--repeat 1 --size 0.1",
+        "--size 0.05 --seconds 0.1",
+        {"peers": "--tensorflow-python"},
     ),
     Table(
         "shuffle",
         "how well orders mix, beside tf.data and Grain",
         "bench.shuffle",
-        "--first-batch --repeat 7",
-        "--seeds 1 --repeat 1 --megabytes 134",
+        "--seeds 1 --first-batch --repeat 5",
+        "--repeat 1 --megabytes 134",
     ),
     Table(
         "reshard",
         "shards written anew, beside plain copies, and a shuffle of ten times the memory",
         "bench.reshard",
-        "--large-gigabytes 20",
-        "--repeat 1 --megabytes 100 --shuffle-megabytes 200 --large-gigabytes 0.5",
+        "--repeat 1 --megabytes 150 --shuffle-megabytes 300",
+        "--megabytes 100 --shuffle-megabytes 200",
     ),
     Table(
         "write",
@@ -146,20 +152,18 @@ TABLES = (
         "--quick",
         PEERS,
     ),
-    Table(
-        "write_large",
-        "the same with ten times the records, without the slowest writers",
-        "bench.write",
-        f"--name write_large --size 3 --repeat 2 {FAST_WRITERS}",
-        "--quick",
-        PEERS,
-    ),
     Table("images", "pictures decoded, beside tf.data", "bench.images", "--repeat 1"),
+    Table(
+        "cached_epochs",
+        "second epochs from a cache of decoded pictures, or of mapped records",
+        "bench.cached_epochs",
+        quick="--records 256",
+    ),
     Table(
         "adapters",
         "the adapters beside the stream and other loaders",
         "bench.adapters",
-        "--repeat 1 --kinds tokens --kinds recsys --kinds raw-images",
+        "--repeat 1 --kinds recsys --size 0.3",
         "--size 0.1",
         PEERS,
     ),
@@ -167,30 +171,19 @@ TABLES = (
         "feeder",
         "a feeder beside tf.data service, Arrow Flight and bare sockets",
         "bench.feeder",
-        "--seconds 0.5",
-        "--repeat 1 --seconds 0.2 --size 0.1 --clients 1",
+        "--repeat 1 --no-raw --clients 1",
+        "--seconds 0.2 --size 0.1",
         PEERS,
+    ),
+    Table(
+        "fetch_processes",
+        "a stream over TLS with processes that fetch",
+        "bench.fetch_processes",
+        "--repeat 2 --gigabytes 1",
+        "--repeat 1 --gigabytes 0.5",
     ),
     Table("padding", "padding of dense batches by buckets", "bench.padding"),
     Table("index", "what an index costs", "bench.index", quick="--shards 100 --chunks 100000"),
-    Table(
-        "extremes",
-        "extreme inputs of the kernel: all linear",
-        "bench.extremes",
-        quick="--repeat 1 --size 0.1",
-    ),
-    Table(
-        "soak",
-        "a thousand clients of a feeder, one after the other",
-        "bench.soak",
-        quick="--connects 50",
-    ),
-    Table(
-        "feeder_soak",
-        "clients that come and go for half an hour",
-        "bench.feeder_soak",
-        quick="--minutes 1",
-    ),
     Table(
         "feeder_connections",
         "what many clients take of a feeder",
@@ -201,12 +194,14 @@ TABLES = (
         "feeder_hostile",
         "a client beside attackers",
         "bench.feeder_hostile",
-        quick="--repeat 1 --seconds 0.5",
+        "--repeat 2 --seconds 1",
+        "--repeat 1 --seconds 0.5",
     ),
     Table(
         "feeder_leaving",
         "a client beside clients of pictures that come, leave and are killed",
         "bench.feeder_leaving",
-        quick="--visitors 8 --seconds 0.5",
+        "--only trainer",
+        "--visitors 8 --seconds 0.5",
     ),
 )

@@ -35,7 +35,7 @@ SECONDS = 10.0
 """Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0
 """The most seconds of a job that is read to its end."""
-LOOK = 45.0
+LOOK = 15.0
 """Seconds of the first measurement of a case."""
 PICTURE, BLOCK = 2048, 64
 """Pixels of a side of a picture, and of its parts of one colour."""
@@ -123,7 +123,7 @@ CASES = (
     Planted(
         "decoding",
         NEAR,
-        {**SMALL, "batch_size": 8, "features": IMAGES},
+        {**SMALL, "batch_size": 8, "features": IMAGES, "max_bytes": "256MiB"},
         step=0.05,
         shards=24,
         records=16,
@@ -151,15 +151,15 @@ class Outcome:
 
     def facts(self) -> dict[str, Any]:
         """Return plain values."""
-        verdict = self.verdict
+        verdict, predicted = self.verdict, self.verdict.predicted_bytes_per_second
         return {
             "planted": self.case.name,
             "named": verdict.bottleneck,
             "next": verdict.next_bottleneck,
             "before": verdict.bytes_per_second,
-            "predicted": verdict.predicted_bytes_per_second,
+            "predicted": predicted,
             "measured": self.measured,
-            "error": self.measured / verdict.predicted_bytes_per_second - 1,
+            "error": predicted and self.measured / predicted - 1,
             "paste": verdict.paste,
             "summary": verdict.summary,
         }
@@ -314,7 +314,7 @@ COLUMNS = (
     Column("named", lambda found: found["named"] or "nothing", str),
     Column("before, MB/s", lambda found: found["before"] / 1e6, "{:.2f}"),
     Column("done", lambda found: "; ".join(found["paste"].splitlines()) or NO_SETTING, str),
-    Column("predicted", lambda found: found["predicted"] / 1e6, "{:.2f}"),
+    Column("predicted", lambda found: found["predicted"] and found["predicted"] / 1e6, "{:.2f}"),
     Column("measured", lambda found: found["measured"] / 1e6, "{:.2f}"),
     Column("off by", "error", "{:+.0%}"),
 )

@@ -5,8 +5,8 @@ size of pictures. What was written is read again and counted, of TFRecords with 
 bytes of the records' values, so that formats can be compared. Only streamrec's writers and the
 plain files flush to the disk, which the rate by the clock contains; the rate by CPU time does not
 depend on the disk. Ray's processes start before the clock does. The store shares the machine.
-``--size`` and ``--name`` write more, of which round trips are a smaller part, to files of another
-name; ``--only`` leaves out the writers that would take an hour.
+With a larger ``--size``, round trips are a smaller part of the time; ``--only`` leaves out the
+writers that would take an hour.
 
 A folder of pictures and a table are converted beside what the conversion needs at least, text for
 BERT beside the script of TensorFlow's models.
@@ -117,14 +117,13 @@ class Settings:
 
 @benchmark("write", repeat=2, only=True, data=True)
 @click.option("--size", default=0.3, show_default=True, help="Records; 1 is some 300 MB.")
-@click.option("--name", default="write", show_default=True, help="Name of the files of results.")
 @click.option("--quick", is_flag=True, help="Little data, one round: to see that all runs.")
 @click.option(
     "--kinds", multiple=True, type=click.Choice(list(KINDS)), help="Kind of data; all by default."
 )
 @PEERS
 def main(
-    run: Run, *, size: float, name: str, quick: bool, kinds: tuple[str, ...], peers_python: str
+    run: Run, *, size: float, quick: bool, kinds: tuple[str, ...], peers_python: str
 ) -> Report:
     if quick:
         size, run.repeat = 0.02, 1
@@ -138,7 +137,7 @@ def main(
         "settings": {"size": size, "rounds": run.repeat, "latency": LATENCY},
         "libraries": versions,
     }
-    return Report(as_markdown(run.results), facts, aims_of(run.results), name=name)
+    return Report(as_markdown(run.results), facts, aims_of(run.results))
 
 
 def _local(run: Run, settings: Settings, directory: Path) -> None:

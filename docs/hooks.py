@@ -19,11 +19,12 @@ DOCS = ROOT / "docs"
 OUTSIDE = {
     "bench.md": "bench/README.md",
     "results.md": "bench/results/README.md",
-    "verdicts.md": "bench/results/verdicts.md",
-    "repeated_verdicts.md": "bench/results/repeated_verdicts.md",
     "changelog.md": "CHANGELOG.md",
 }
-
+CHARTS = {
+    f"images/{path.name}": f"bench/results/{path.name}"
+    for path in sorted((ROOT / "bench" / "results").glob("*.svg"))
+}
 
 ICONS = {
     "Start": "material-play-circle",
@@ -44,10 +45,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File  # here, so that a test of the rest needs no mkdocs
 
     for name, path in OUTSIDE.items():
-        text = (ROOT / path).read_text().replace("](../../docs/", "](")
+        text = re.sub(r"\]\((\.\./)*docs/", "](", (ROOT / path).read_text())
         for other, target in OUTSIDE.items():
             text = text.replace(f"]({relpath(target, Path(path).parent)}", f"]({other}")
         files.append(File.generated(config, name, content=text))
+    for name, path in CHARTS.items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
     files.append(File.generated(config, "llms.txt", content=overview(config.nav or [])))
     return files
 
@@ -63,7 +66,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         page.meta["hide"] = ["toc"]
     markdown = re.sub(r"^(```python) [\w-]+$", r"\1", markdown, flags=re.MULTILINE)
     folder = (DOCS / page.file.src_uri).parent
-    for name, path in OUTSIDE.items():
+    for name, path in (OUTSIDE | CHARTS).items():
         there, here = relpath(ROOT / path, folder), relpath(DOCS / name, folder)
         markdown = markdown.replace(f"]({there}", f"]({here}")
     return markdown

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.stream import take as take
+    from streamrec.streams.which import which as which
     from streamrec.values.columns import Arrays as Arrays
     from streamrec.values.columns import BytesColumn as BytesColumn
     from streamrec.values.columns import Ragged as Ragged
@@ -107,6 +108,7 @@ _NAMES = {
     "streamrec.streams.opening": "connect mix open",
     "streamrec.streams.sources": "infer_features read_records shards",
     "streamrec.streams.stream": "Stream take",
+    "streamrec.streams.which": "which",
     "streamrec.pipeline.batch.batch": "Batch",
     "streamrec.values.columns": "Arrays BytesColumn Ragged Sparse",
 }

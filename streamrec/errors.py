@@ -24,9 +24,11 @@
     │   │   └── PictureTooLarge               beyond max_pixels or max_bytes, or of too many scans
     │   ├── BatchTooLarge                     the columns of a batch take more than max_bytes
     │   ├── MalformedIndex                    not an index, or a damaged one
+    │   ├── MalformedAudit                    not an object of an audit log, or a damaged one
     │   ├── UnsupportedFormat                 legal, but of a form that is not read
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
+    ├── AuditFailed                           the audit log cannot be written: url
     ├── FunctionFailed                        a function of the user: setting, url, record
     ├── OutOfMemory (MemoryError)             the system gives none: url, offset, record
     ├── WireError                             the feeder protocol
@@ -57,15 +59,13 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-from streamrec.masking import masked, printable
+from streamrec.masking import masked, printable, say_where
 
 __all__ = [
     "AccessDenied",
+    "AuditFailed",
     "BatchOutOfOrder",
     "BatchTooLarge",
     "Busy",
@@ -83,6 +83,7 @@ __all__ = [
     "FeederRefused",
     "FunctionFailed",
     "LocalProtocolError",
+    "MalformedAudit",
     "MalformedExample",
     "MalformedImage",
     "MalformedIndex",
@@ -120,8 +121,7 @@ class StreamrecError(Exception):
     """
 
     retryable: ClassVar[bool] = False
-    # Without repr it is not among the facts: see field_names().
-    message: str = field(repr=False)
+    message: str = field(repr=False)  # without repr it is not among the facts: see field_names()
 
     def __post_init__(self) -> None:
         self.message = printable(self.message)
@@ -132,10 +132,13 @@ class StreamrecError(Exception):
             own["url"] = printable(masked(own["url"]))
 
     def __str__(self) -> str:
+        return printable(say_where(self.message, self._told_fields()))
+
+    def _told_fields(self) -> dict[str, Any]:
+        """Return the fields that the error's text names."""
         # A position is long, and a code is for programs.
         silent = ("position", "code")
-        facts = {name: value for name, value in self.fields().items() if name not in silent}
-        return printable(say_where(self.message, facts))
+        return {name: value for name, value in self.fields().items() if name not in silent}
 
     def fields(self) -> dict[str, Any]:
         """Return the known fields by name."""
@@ -159,6 +162,10 @@ class StoreError(StreamrecError):
 
     url: str | None = None
     offset: int | None = None
+
+    def _told_fields(self) -> dict[str, Any]:
+        # At byte 0 no byte could be read, as of a missing object.
+        return {k: v for k, v in super()._told_fields().items() if (k, v) != ("offset", 0)}
 
     def at(self, offset: int) -> Self:
         """Return a copy, without traceback and cause, that says at which byte reading failed."""
@@ -303,6 +310,10 @@ class MalformedIndex(DataError):
     """The bytes are not those of an index that this version reads."""
 
 
+class MalformedAudit(DataError):
+    """The object is not one of an audit log, or is damaged."""
+
+
 class UnsupportedFormat(DataError):
     """The data follow a standard, but in a form that streamrec does not read."""
 
@@ -313,6 +324,18 @@ class MissingFeature(DataError):
 
 class WrongFeatureType(DataError):
     """The feature holds another kind or number of values than the spec says."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AuditFailed(StreamrecError):
+    """The audit log cannot be written, so the stream delivers nothing more.
+
+    Args:
+        message: What happened and what to do next.
+        url: The object of the log.
+    """
+
+    url: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -472,11 +495,3 @@ def field_names(kind: type[StreamrecError]) -> list[str]:
     """Return the names of the facts that an error of this kind tells."""
     # An attribute without ``repr`` is for the code that catches the error, and crosses no process.
     return [fact.name for fact in fields(kind) if fact.repr]
-
-
-def say_where(message: str, facts: Mapping[str, Any]) -> str:
-    """Return an error's text: the fields that say where, and then the message."""
-    where = ", ".join(
-        f"{name} {value}" if name != "url" else str(value) for name, value in facts.items()
-    )
-    return f"{where}: {message}" if where else message

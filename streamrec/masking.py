@@ -1,4 +1,4 @@
-"""Masking: removes credentials and terminal control characters from text that is shown.
+"""Text that is shown: credentials and terminal control characters are removed from it.
 
 Shards are read by their whole URLs. Wherever a URL is shown (in an error, a log, a ``repr``, a
 report, or to the client of a feeder), its user is left out, and the query of an http URL too,
@@ -111,6 +111,13 @@ def without_values(text: str, options: Mapping[str, Any]) -> str:
         if isinstance(value, str) and len(value) > 3:
             text = text.replace(value, HIDDEN)
     return text
+
+
+def say_where(message: str, facts: Mapping[str, Any]) -> str:
+    """Return the text of an error: the fields that say where, and then the message."""
+    texts = (str(value) if name == "url" else f"{name} {value}" for name, value in facts.items())
+    where = ", ".join(texts)
+    return f"{where}: {message}" if where else message
 
 
 class Hidden(dict[str, Any]):

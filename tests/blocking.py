@@ -41,7 +41,10 @@ ALLOWED = {
     ("streamrec/flow/bridge.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/loops.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/stream.py", "__next__"): "plain code reads in a notebook, and waits for it",
-    ("streamrec/streams/stream.py", "_sync"): "plain code reads in a notebook, and waits for it",
+    (
+        "streamrec/streams/session_owner.py",
+        "_sync",
+    ): "plain code reads in a notebook, and waits for it",
     (
         "streamrec/datasets/dataset_manifest.py",
         "labels",

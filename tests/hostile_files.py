@@ -42,7 +42,8 @@ from streamrec.formats.shards.index import Index, ShardEntry
 from streamrec.plan.order.coordinates import OWN, POINTS
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.plan.state.fingerprint import Fingerprint
-from streamrec.plan.state.position import Position, pack, unpack
+from streamrec.plan.state.packed_rows import pack, unpack
+from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import for_rank, read_resume_point
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from streamrec.config.server_settings import ServerSettings
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.configuration import load
 from streamrec.feeder.operate.status import SnapshotCollector
-from streamrec.feeder.page.view import Samples
+from streamrec.feeder.page.samples import Samples
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.stages import BOXES, RESOURCES, TABLE
 from streamrec.streams.opening import connect
@@ -122,7 +122,7 @@ def run(arguments: list[str], directory: Path, **variables: str) -> str:
         env={**environment(directory), **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr

@@ -53,11 +53,16 @@ def test_a_message_says_where() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in TREE if issubclass(kind, StoreError)])
 def test_a_store_error_is_the_same_at_a_place(kind: type[StoreError]) -> None:
     error = kind("it is gone", url="s3://b/k")
-    placed = error.at(0)
+    placed = error.at(7)
     assert type(placed) is kind
-    assert str(placed) == "s3://b/k, offset 0: it is gone"
-    assert placed.fields() == {"url": "s3://b/k", "offset": 0}
+    assert str(placed) == "s3://b/k, offset 7: it is gone"
+    assert placed.fields() == {"url": "s3://b/k", "offset": 7}
     assert error.offset is None
+
+
+def test_an_object_of_which_no_byte_can_be_read_has_no_place_in_it() -> None:
+    error = ObjectNotFound("it is gone", url="s3://b/k").at(0)
+    assert (str(error), error.offset) == ("s3://b/k: it is gone", 0)
 
 
 def test_a_place_changes_nothing_else() -> None:

@@ -232,6 +232,20 @@ def test_the_rate_s_example_runs(tmp_path: Path) -> None:
     assert re.fullmatch(rate, printed)
 
 
+@pytest.mark.parametrize("tracker", ["json", "tensorboard", "wandb", "mlflow"])
+def test_the_trackers_example_reports(tracker: str, tmp_path: Path) -> None:
+    if tracker != "json" and not is_there(tracker):
+        pytest.skip(f"{tracker} is not installed")
+    theirs = ["-W", "ignore::DeprecationWarning"]  # of what the trackers import
+    command = [*theirs, str(FOLDER / "trackers.py"), tracker, str(tmp_path / "out")]
+    printed = run(command, tmp_path)
+    assert printed == f"reported to {tracker} up to step 100\n"
+    written = b"".join(
+        path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()
+    )
+    assert b"records_per_second" in written
+
+
 @pytest.mark.parametrize("name", ["fill_bucket", "print_rate", "write_shards", "feeder_trainers"])
 def test_an_example_says_how_it_is_used(name: str) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]

@@ -54,7 +54,7 @@ def test_repeat_of_unequal_shards(tmp_path: Path) -> None:
     assert sorted(ids) == sorted(2 * [0, 1, 2, 3])
     second = ids.index(1, ids.index(1) + 1)
     assert second < ids.index(3)
-    assert "lanes with short ones begin their second epoch sooner" in PAGES[0].read_text()
+    assert "lanes with short shards begin their second epoch sooner" in PAGES[0].read_text()
 
 
 def run(page: Path) -> None:

@@ -26,7 +26,7 @@ PUBLIC = [
     "encode_sequence_example", "encode_sequence_examples", "escape", "infer_features",
     "labels", "merge_index", "mix", "open", "parse_example", "parse_sequence_example",
     "parse_single_example", "parse_single_sequence_example", "parse_tensor", "read_records",
-    "serialize_tensor", "shards", "start_engine", "take",
+    "serialize_tensor", "shards", "start_engine", "take", "which",
     *errors.__all__,
 ]  # fmt: skip
 

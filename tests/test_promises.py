@@ -26,7 +26,7 @@ PROMISES = ("ranks", "resume", "once", "checked", "steps")
 """Those that are run here; the sixth, of memory, has a test of its own."""
 SHARDS = (13, 9, 17, 7)
 EVERYTHING = list(range(sum(SHARDS)))
-DAMAGED = 1
+DAMAGED = 2
 APART = ("cache", "dtypes", "fetch_processes", "max_concurrency", "memory_budget")
 FOOTER = 4
 """Bytes of a frame behind its payload: the CRC."""

@@ -22,7 +22,7 @@ from streamrec.demo import job
 from streamrec.errors import ConfigError
 from streamrec.feeder.engine.engine import Engine
 from streamrec.flow.child_process import child_environment
-from streamrec.stores.cache.configured_cache import open_cache
+from streamrec.stores.cache.piece_cache import open_cache
 from streamrec.stores.folder import write_object
 from streamrec.streams import start
 from streamrec.values.columns import BytesColumn
@@ -87,8 +87,10 @@ def test_a_thread_reads_in_a_program_that_embeds_python(
     monkeypatch.setattr(sys, "executable", program)
     # With a shuffle the process would read from the first batch on.
     stream = sr.open(tmp_path / "a.tfrecord", batch_size=1, shuffle=True)
-    with pytest.warns(UserWarning, match="a thread reads.* set it to the path of one"), stream:
+    says = "a thread reads.* set it to the path of one"
+    with pytest.warns(UserWarning, match=says) as warned, stream:
         assert len(list(stream)) == 3
+    assert [each.filename for each in warned] == [__file__]
 
 
 def test_an_engine_process_that_was_asked_for_needs_an_interpreter(

@@ -21,15 +21,14 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
 
     Each record is a mapping from feature name to tensor, as in
     :func:`streamrec.adapters.torch.as_loader`; strings stay ``bytes``. The Trainer collates the
-    records: many times quicker with :func:`collate` as its ``data_collator``. The model is given
-    each feature of the stream, so name those alone that it takes.
+    records, and does it many times faster with :func:`collate` as its ``data_collator``. The model
+    gets every feature of the stream, so name only features that it takes.
 
-    The Trainer sets the epoch before each one, which begins an evaluation at its beginning, and
-    resumes by reading the epoch's batches again up
-    to the step of the checkpoint. Without an index, or ``steps_per_epoch``, the dataset has no
-    length and the Trainer needs ``max_steps``.
+    The Trainer sets the epoch before each epoch, so an evaluation begins at the beginning. It
+    resumes by reading the epoch's batches again up to the step of the checkpoint. Without an index,
+    or ``steps_per_epoch``, the dataset has no length and the Trainer needs ``max_steps``.
 
-    The Trainer divides a dataset between its processes by itself. Where there are several, open the
+    The Trainer divides a dataset between its processes by itself. If there are several, open the
     stream with ``rank=0`` and ``world_size=1`` on each; a rank's part is refused.
 
     Args:
@@ -51,14 +50,14 @@ def collate(records: Sequence[Record]) -> dict[str, Any]:
     """Return the batch of some records: the ``data_collator`` of a ``transformers.Trainer``.
 
     A feature whose values all have one shape is a tensor ``[records, ...]`` of the stream's own
-    memory, without a copy where the records follow each other in it. Of any other feature there is
-    a list with each record's value.
+    memory, without a copy if the records follow each other in it. Any other feature is a list with
+    each record's value.
 
     Args:
-        records: Those of :func:`as_dataset`, at least one.
+        records: Records of :func:`as_dataset`, at least one.
 
     Raises:
-        ConfigError: They are others.
+        ConfigError: The records are not from :func:`as_dataset`.
         WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
     """
     with needs("streamrec.adapters.huggingface", "huggingface"):

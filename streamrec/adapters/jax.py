@@ -51,31 +51,31 @@ def as_arrays(
 
     A batch has the rows of all ranks: each column is one array ``[batch_size * world_size, ...]``
     over the sharding's devices, and so is ``batch.mask``. ``batch.origin``, ``epoch`` and
-    ``next_position`` stay those of this process's rows. The next batch is on its way to the devices
-    when one is delivered.
+    ``next_position`` describe the rows of this process. When a batch is delivered, the next one is
+    already on its way to the devices.
 
     With ``targets``, ``(inputs, targets)`` stands for a batch, and ``(inputs, targets, mask)``
     where the stream has masks; the other features do not go to the devices.
 
-    Where ``jax_enable_x64`` is off, 64-bit columns are converted to 32 bits as JAX would do it, but
-    checked: what does not fit is an error. That copies them. Else only JAX copies, to the devices;
-    on a CPU, columns of more than 64 KiB are not copied at all.
+    If ``jax_enable_x64`` is off, 64-bit columns are copied and converted to 32 bits, as JAX does;
+    but a value that does not fit is an error. All other columns are copied only by JAX, to the
+    devices; on a CPU, columns of more than 64 KiB are not copied at all.
 
     Args:
         stream: With a ``batch_size``. Its rank and world size are those of :func:`rank_of`.
         sharding: The places of a batch's rows, as ``NamedSharding(mesh, PartitionSpec("data"))``.
-        inputs: The name of a feature, which gives its array; or several, which give a dict of
-            arrays by these names, or by the keys of a mapping to names.
+        inputs: The name of a feature, which gives its array; or several names, or a mapping from
+            other names to them, which give a dict of arrays.
         targets: As the inputs; ``None``: no pairs.
-        restart: Each loop begins at the beginning of the run, also after a ``break``, as an
-            evaluation is to do.
+        restart: True: each loop begins at the beginning of the run, even after a ``break``, as an
+            evaluation needs.
 
     Raises:
         ConfigError: ``inputs`` or ``targets`` is left out, or there is no feature of a name. The
             stream's rank is not that of the sharding, the processes do not read one
             stream (see :func:`agree`), or JAX has no arrays for a column: bytes, rows or
-            pictures of different sizes, 64-bit numbers that do not fit. Raised by the first batch
-            in which it is so.
+            pictures of different sizes, 64-bit numbers that do not fit. The first such batch raises
+            it.
     """
     check_stream(stream, "as_arrays")
     return GlobalBatches(stream, sharding, Pairs.of_arguments(inputs, targets), restart=restart)
@@ -271,16 +271,16 @@ def _check_shape(name: str, shape: tuple[int, ...], sharding: Sharding) -> None:
 
 
 def agree(stream: Stream) -> None:
-    """See to it that all processes read one stream, before the first batch.
+    """Check that all processes read one stream, before the first batch.
 
-    Call it on every process of JAX, with the stream open; :func:`as_arrays` does. Where they
-    disagree, all of them raise the same error.
+    Call it on every process of JAX, with the stream open; :func:`as_arrays` does. If they disagree,
+    all of them raise the same error.
 
     Args:
         stream: Open: in its ``with`` or ``async with`` block.
 
     Raises:
-        ConfigError: The streams differ, and in what.
+        ConfigError: The streams differ; the message says in what.
     """
     from jax.experimental import multihost_utils
 

@@ -1,8 +1,8 @@
-"""With Keras 3: what ``fit`` takes, on the backends TensorFlow, PyTorch and JAX.
+"""With Keras 3: a dataset for ``fit``, on the backends TensorFlow, PyTorch and JAX.
 
-Keras takes an object of its class ``DataAdapter`` as it is (since 3.7). The batches of a
-``PyDataset`` it would ask for in an order that it shuffles, and of a generator it loses some while
-it finds out their shapes.
+Keras takes an object of its class ``DataAdapter`` as it is (since 3.7). It would ask for the
+batches of a ``PyDataset`` in a shuffled order, and would lose some batches of a generator while it
+finds out their shapes.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ EVALUATIONS = ("evaluate", "predict")
 
 
 def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> KerasDataset:
-    """Return what ``fit``, ``evaluate`` and ``predict`` of Keras take as ``x``, or to validate.
+    """Return a dataset for Keras' ``fit``, ``evaluate`` and ``predict``, or to validate.
 
     It gives ``(inputs, targets)``, and ``(inputs, targets, weights)`` where the stream has masks:
     the weight of padding is 0.
 
     An epoch of Keras is a run of the stream: ``epochs=1`` or ``steps_per_epoch`` are for the
-    stream, the number of epochs is for ``fit``. One that was broken off is begun anew, and
-    so is each evaluation and prediction, also with ``validation_steps`` or ``steps``. With
+    stream, the number of epochs is for ``fit``. An interrupted epoch begins anew, and so does each
+    evaluation and prediction, even with ``validation_steps`` or ``steps``. With
     ``fit(steps_per_epoch=...)``, its epochs and those of the next ``fit`` go on in the run, and
     then in the next run: no batch is left out.
 
     Args:
         stream: With a ``batch_size``.
-        inputs: The name of a feature; or several, which the model gets in a dict by these names, or
-            by the keys of a mapping from the model's names to features.
+        inputs: The name of a feature; or several names, or a mapping from the model's names to
+            features: the model gets a dict.
         targets: As the inputs; ``None``: none, as for ``predict``.
 
     Raises:
-        ConfigError: The stream gives single records, or has no column of a feature, or one
-            that the backend has arrays of. Raised by the first batch in which it is so.
+        ConfigError: The stream gives single records, or has no column of a feature, or the backend
+            has no arrays for a column. The first such batch raises it.
     """
     check_stream(stream, "as_dataset")
     return KerasDataset(stream, inputs, targets)

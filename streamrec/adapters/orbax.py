@@ -50,7 +50,7 @@ class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]
     def restore(self, directory: Path, args: Any) -> Any:
         """Let a stream go on from the states of all processes, and return it.
 
-        The number of processes and of ranks may be another than that which saved them, as
+        The number of processes and ranks may differ from those that saved the states, as
         ``Stream.load_state_dict`` says.
 
         Raises:
@@ -78,6 +78,6 @@ class StreamSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 @ocp.args.register_with_handler(StreamCheckpointHandler, for_restore=True)
 @dataclass
 class StreamRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """The argument that restores one: a new stream of the same dataset and order."""
+    """The argument that restores a state: a new stream of the same dataset and order."""
 
     item: Stream[Any] | GlobalBatches | KerasDataset

@@ -62,11 +62,11 @@ def read_tfrecords(
     ray_remote_args: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Any:
-    """Return a ``ray.data.Dataset`` of shards, each record of which is read once.
+    """Return a ``ray.data.Dataset`` that reads each record of the shards once.
 
-    Numbers are columns of their dtype, and Ray's tensors where a record has several; strings are
+    Numbers are columns of their dtype, or Ray's tensors if a record has several; strings are
     ``large_binary``; ragged features are lists; pictures of different sizes are tensors of variable
-    shape, which are copied, as nothing else is. Every record's CRCs are checked.
+    shape, and are the only columns that are copied. Every record's CRCs are checked.
 
     Args:
         source: As for ``streamrec.open``.
@@ -114,7 +114,7 @@ def write_tfrecords(
     the object store, or spilled to disk, before the first part is written.
 
     Args:
-        dataset: With numbers, strings, lists and tensors of them; a row becomes an Example. Where a
+        dataset: With numbers, strings, lists and tensors of them; a row becomes an Example. If a
             value is null, the Example has no value of the feature.
         template: As for ``streamrec.ShardedWriter``, in a store or a directory of all nodes.
         shards: The number of shards. Either this or ``shard_bytes`` is given.

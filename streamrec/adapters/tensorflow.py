@@ -55,16 +55,17 @@ def as_dataset(
     With ``targets``, an element is ``(inputs, targets)``, and ``(inputs, targets, mask)`` where the
     stream has masks.
 
-    Each iterator gives one run of the stream; that after one that came to its end, the next. One
-    that was dropped before is begun anew. ``stream.state_dict()`` is the state after what tf.data
-    has taken, which is ahead of the loop where the dataset is prefetched.
+    Each iterator gives one run of the stream. After an iterator that came to its end, the next
+    iterator gives the next run; a run whose iterator was dropped begins anew.
+    ``stream.state_dict()`` is the state after the last batch that tf.data has taken, which is ahead
+    of the loop if the dataset is prefetched.
 
     Args:
         stream: With a ``batch_size``. It is opened for the element spec.
-        state: The name of an entry more: the state after the element, as JSON, which prefetching
-            leaves right. With ``targets``, the inputs or the targets name it, too.
-        inputs: The name of a feature, which gives its tensor; or several, which give a dict of
-            tensors by these names, or by the keys of a mapping to names.
+        state: The name of an additional entry: the state after the element, as JSON, also with
+            prefetching. With ``targets``, the inputs or the targets must name it.
+        inputs: The name of a feature, which gives its tensor; or several names, or a mapping from
+            other names to them, which give a dict of tensors.
         targets: As the inputs; ``None``: each element is a dict of all entries.
 
     Raises:

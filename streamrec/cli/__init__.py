@@ -6,11 +6,17 @@ import sys
 
 __all__ = ["main"]
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: that of shells, 128 and the number of the signal."""
+
 
 def main() -> None:
     """Run ``streamrec`` with the arguments of this process, and exit."""
-    from streamrec.cli.program import run
-    from streamrec.surroundings import hold_standard_streams
+    try:
+        from streamrec.cli.program import run
+        from streamrec.surroundings import hold_standard_streams
 
-    hold_standard_streams()
+        hold_standard_streams()
+    except KeyboardInterrupt:  # the imports take a while
+        sys.exit(INTERRUPTED)
     sys.exit(run(sys.argv[1:]))

@@ -58,7 +58,7 @@ SHARDS = 64
     callback=size_value,
     default="128MB",
     show_default=True,
-    help="The size of each of them.",
+    help="The size of each shard.",
 )
 @measuring_options
 def simulate(
@@ -76,7 +76,7 @@ def simulate(
     """Measure a simulated bucket as `bench` measures a real one.
 
     NETWORK is a text such as latency=50ms,jitter=30%,bandwidth=60MB/s. The bucket holds copies of
-    SHARD, a local file; without it, pictures of about 100 KB with labels.
+    SHARD, a local file; without SHARD, it holds labelled pictures of about 100 KB.
     """
     from streamrec.measure.simulation import simulated
     from streamrec.measure.targets import dataset_settings, target_of_dataset
@@ -130,8 +130,8 @@ STORE = "s3"
 def plan(*, job: str, prices: Path | None, as_json: bool) -> None:
     """Work out on paper what a job needs; nothing is measured.
 
-    JOB is what is known of it, such as hosts=512,batch=1MB,step=150ms. Prices of the store are
-    those of S3 in --prices, if JOB does not give them.
+    JOB is what you know about the job, such as hosts=512,batch=1MB,step=150ms. If JOB gives no
+    prices of the store, they are those of S3 in --prices.
     """
     from streamrec.measure.capacity import plan as plan_job
 
@@ -217,7 +217,7 @@ def _files_or_commands(
 @click.argument("urls", metavar="[URL...]", nargs=-1, shell_complete=_files_or_commands)
 @measuring_options
 @prices_option
-@click.option("--token", metavar="TOKEN", help="The feeder's token, or file:/path of one.")
+@click.option("--token", metavar="TOKEN", help="The feeder's token, or file:/path of it.")
 @click.option(
     "--tls",
     metavar="NAME=FILE",
@@ -227,11 +227,11 @@ def _files_or_commands(
 )
 @storage_option
 def bench(urls: tuple[str, ...], *, token: str | None, tls: dict[str, str], **options: Any) -> None:
-    """Measure what shards in a store, or a feeder, give to a training job, and say what to change.
+    """Measure how fast a training job reads from a store or a feeder, and say what to change.
 
-    URL is one of a shard, a glob, a {00000..00127} range or name@128, or the address of a feeder.
-    What is spent never exceeds --seconds, --max-bytes and --max-requests. Ctrl-C prints what has
-    been measured.
+    URL names a shard, is a glob, a {00000..00127} range or name@128, or the address of a feeder.
+    The benchmark never spends more than --seconds, --max-bytes and --max-requests. After Ctrl-C, it
+    prints what it has measured.
     """
     if _is_feeder(urls):
         refuse_unused("on a feeder", *OF_A_STORE)

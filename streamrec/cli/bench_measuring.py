@@ -10,9 +10,9 @@ import click
 from streamrec.cli.options import (
     debug_option,
     json_option,
-    key_values,
     output_file_option,
     size_value,
+    stream_options,
 )
 from streamrec.errors import ConfigError
 
@@ -37,29 +37,19 @@ def _seconds(context: click.Context, _: click.Parameter, text: str | None) -> fl
         raise click.BadParameter(str(error)) from None
 
 
-def _file(option: str, text: str) -> Callable[[Verb], Verb]:
-    path = click.Path(dir_okay=False, path_type=Path)
-    return click.option(option, type=path, metavar="FILE", help=text)
-
-
-prices_option = _file("--prices", "Take prices from this file. [those that come with streamrec]")
+prices_option = click.option(
+    "--prices",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Take prices from this file. [those that come with streamrec]",
+)
 _OPTIONS = (
-    _file("--config", "Take the dataset's settings from this file of a feeder."),
-    click.option("--dataset", metavar="NAME", help="The dataset of --config. [the only one]"),
-    click.option(
-        "--set",
-        "changes",
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=key_values,
-        help="A setting of the dataset, such as batch_size=64; the value may be JSON. Repeatable.",
-    ),
     click.option(
         "--step-time",
         "step_seconds",
         metavar="TIME",
         callback=_seconds,
-        help="Simulate a trainer that takes so long for a batch, such as 120ms. [no time]",
+        help="Simulate a trainer that takes this time for a batch, such as 120ms. [no time]",
     ),
     click.option(
         "--world-size", type=click.IntRange(1), default=1, help="Read as one rank of this many."
@@ -100,7 +90,7 @@ def measuring_options(verb: Verb) -> Verb:
     # The last decorator comes first in --help.
     for add in reversed(_OPTIONS):
         verb = add(verb)
-    return verb
+    return stream_options(verb)
 
 
 def refuse_settings(changes: Mapping[str, Any], names: Sequence[str], why: str) -> None:

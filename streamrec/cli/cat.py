@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="BYTES",
-    help="Begin at the record whose frame begins at this byte; for one shard only. Messages "
-    "count records from there.",
+    help="Begin at the record whose frame begins at this byte, which messages then call record 0; "
+    "for one shard only.",
 )
 @click.option(
     "--record",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="K",
-    help="Begin at this record, counted from 0; those before it are read, too.",
+    help="Begin at this record, counted from 0; the records before it are read, too.",
 )
 @click.option("--check-crc/--no-check-crc", default=True, help="Check every record's CRCs. [on]")
 @click.option(
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     """Print records as JSON lines, in the order in which the shards are named.
 
-    URL is one of a shard, a glob, a {00000..00127} range or name@128, of s3, http(s), file or a
-    plain path. The shards of one pattern are sorted by name; one that is named twice is printed
+    URL names a shard, or is a glob, a {00000..00127} range or name@128, of s3, http(s), file or a
+    plain path. The shards of one pattern are sorted by name; a shard that is named twice is printed
     twice.
 
-    A record is parsed as a tf.train.Example: one object with a list a feature, by name. Integers
-    and floats are numbers, a float the shortest that reads back as the same float32; what JSON has
-    no number for is "NaN", "Infinity" or "-Infinity". Byte strings that are UTF-8 without control
-    characters (tabs and line ends aside) are strings, others are {"base64": "..."}. A feature
-    without a kind of value is null. A SequenceExample has its "context", such an object, and its
-    "feature_lists", each with such a list a step.
+    A record is parsed as a tf.train.Example, and becomes an object with a list for each feature.
+    Integers and floats are numbers; a float is the shortest number that reads back as the same
+    float32. Numbers that JSON does not have are "NaN", "Infinity" and "-Infinity". Byte strings
+    that are UTF-8 without control characters (except tabs and line ends) are strings, others are
+    {"base64": "..."}. A feature without a kind of value is null. A SequenceExample is an object
+    with a "context", which is like an Example, and "feature_lists", with a list for each step.
 
-    A batch's origin leads here: stream.shards[batch.origin.shards[row]] is the URL, without what
-    signs it, and batch.origin.records[row] the number for --record. An error names the offset for
-    --offset.
+    The origin of a batch leads here: stream.shards[batch.origin.shards[row]] is the URL, without
+    its signature, and batch.origin.records[row] is the number for --record. An error names the
+    offset for --offset.
     """
     from streamrec.cli.json_form import Examples, raw_line
     from streamrec.datasets.survey import Selection, groups

@@ -1,4 +1,4 @@
-"""A feeder's view in a terminal."""
+"""The views of one or several feeders in a terminal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streamrec.report.terminal import Sparkline, bar_of, table_of
 from streamrec.report.words import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from streamrec.feeder.page.view import PathStage, View
+    from streamrec.feeder.page.view import FleetView, PathStage, View
 
 SHOWN_ERRORS = 3
 BAR = 20
@@ -35,6 +35,50 @@ def dashboard(view: View, where: str, trouble: str | None = None) -> Group:
     return Group(*(line for part in parts for line in (part, Text())))
 
 
+def fleet_dashboard(fleet: FleetView, trouble: str | None = None) -> Group:
+    """Return one frame of several feeders.
+
+    Args:
+        fleet: The feeders. Their text is shown as it is.
+        trouble: The reason why the view is an old one.
+    """
+    head = Text(f"streamrec, {len(fleet.feeders)} feeders", "bold")
+    parts = (Group(head, *_old(trouble)), _feeders(fleet), _late(fleet.late), *_all_errors(fleet))
+    return Group(*(line for part in parts for line in (part, Text())))
+
+
+def _feeders(fleet: FleetView) -> Group:
+    names = ("feeder", "state", "throughput", "records", "first byte", "clients")
+    table = table_of(*_columns(names, left=("feeder", "state")))
+    lines = []
+    for where, view in fleet.feeders:
+        if isinstance(view, str):
+            table.add_row(Text(where), Text("no answer", "red"))
+            lines.append(Text(view, "red"))
+            continue
+        state = Text(view.state, "green" if view.is_ready else "red")
+        table.add_row(Text(where), state, *(Text(summary) for _, summary in view.facts))
+        lines.append(Text.assemble((f"{where}  ", "dim"), view.verdict))
+    return Group(table, Text(), *lines)
+
+
+def _late(lines: Sequence[str]) -> Group:
+    if not lines:
+        return Group(Text("no rank waits much longer than the others of its job", "dim"))
+    return Group(*(Text(line, "bold yellow") for line in lines))
+
+
+def _all_errors(fleet: FleetView) -> list[Group]:
+    """Return the last errors of each feeder that has any."""
+    views = [(where, view) for where, view in fleet.feeders if not isinstance(view, str)]
+    return [Group(Text(where, "dim"), _errors(view)) for where, view in views if view.errors]
+
+
+def _old(trouble: str | None) -> list[Text]:
+    # The old frame stays on the screen, so it must say that it is old.
+    return [Text(f"{trouble}; this is old, and is tried again", "red")] if trouble else []
+
+
 def _head(view: View, where: str, trouble: str | None) -> Group:
     state = "green" if view.is_ready else "red"
     kernel = "red" if view.is_slow else ""
@@ -47,9 +91,7 @@ def _head(view: View, where: str, trouble: str | None) -> Group:
         (view.build["kernel"], kernel or "dim"),
         (f" · {view.taken} UTC", "dim"),
     )
-    # The old frame stays on the screen, so it must say that it is old.
-    old = [Text(f"{trouble}; this is old, and is tried again", "red")] if trouble else []
-    return Group(head, *old)
+    return Group(head, *_old(trouble))
 
 
 def _lines(view: View) -> Group:
@@ -70,7 +112,8 @@ def _path(view: View) -> Group:
             bar_of(stage.share, style.rpartition(" ")[2] or "blue", BAR),
             Text.assemble(stage.fill.text if stage.fill else "", "  ", (stage.detail, "dim")),
         )
-    return Group(Text(view.verdict, "bold"), Text(), table)
+    late = [Text(line, "bold yellow") for line in view.late]
+    return Group(Text(view.verdict, "bold"), *late, Text(), table)
 
 
 def _style(stage: PathStage) -> str:

@@ -35,9 +35,9 @@ from streamrec.cli.printing import print_json, progress_bar
 def index(*, as_json: bool, **options: Any) -> None:
     """Write the index of a dataset, for index=True.
 
-    Reads every byte of the shards, several at a time, and checks every CRC: of a dataset with a
-    fault no index is written. The index is one small object, 20 bytes for each chunk, and patterns
-    for shards do not match its name. Write it again whenever a shard has changed.
+    Reads every byte of the shards, several at a time, and checks every CRC. If a shard is damaged,
+    no index is written. The index is one small object, with 20 bytes for each chunk; patterns for
+    shards do not match its name. Write it again whenever a shard has changed.
     """
     facts = _write(**options)
     if as_json:
@@ -103,9 +103,9 @@ def _text(facts: dict[str, Any]) -> str:
 def merge_index(*, dest: tuple[str, ...], storage_options: dict[str, Any]) -> None:
     """Complete the datasets that several tasks wrote.
 
-    Run it when write or reshard has ended with every --task I/N. DEST is each dataset's template,
-    as the tasks had it; with splits, that of each split, which the tasks print. It names a task
-    that is missing. Where all is complete already, nothing happens.
+    Run it when write or reshard has ended with every --task I/N. DEST is the template of a dataset,
+    as the tasks were given it; with splits, the template of each split, which the tasks print. An
+    error names a task that is missing. A dataset that is complete already stays as it is.
     """
     from streamrec.datasets import merge_shards
     from streamrec.masking import masked

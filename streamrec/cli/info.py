@@ -1,28 +1,72 @@
-"""``streamrec info``: what shards hold."""
+"""``streamrec info``: what shards hold, and how well an order mixes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import json_option, shard_options
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    local_files,
+    record_option,
+    refuse_unused,
+    storage_option,
+    stream_options,
+)
 from streamrec.cli.printing import print_json, progress_bar
+from streamrec.cli.which import stream_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from streamrec.config import DatasetSettings
     from streamrec.datasets.survey import Survey
+    from streamrec.measure.shuffling import Mixing
 
 
 @click.command()
+@click.argument("urls", metavar="[URL...]", nargs=-1, shell_complete=local_files)
 @click.option(
-    "--scan", is_flag=True, help="Read every byte to count the records, of large data too."
+    "--scan", is_flag=True, help="Read every byte to count the records, even of large data."
 )
+@click.option(
+    "--shuffle",
+    "of_shuffle",
+    is_flag=True,
+    help="Tell how well the stream of --set mixes the shards, from their index alone.",
+)
+@click.option(
+    "--order",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="With --shuffle: measure this order of an epoch; each line is SHARD:RECORD, or a "
+    "record's number.",
+)
+@click.option(
+    "--world-size",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="With --shuffle: number of ranks, whose batches together are one.",
+)
+@stream_options
 @json_option
-@shard_options
+@record_option
+@storage_option
+@debug_option
 def info(
     *,
     urls: tuple[str, ...],
     scan: bool,
+    of_shuffle: bool,
+    order: IO[bytes] | None,
+    world_size: int,
+    config: Path | None,
+    dataset: str | None,
+    changes: dict[str, Any],
     max_record_bytes: int | None,
     storage_options: dict[str, Any],
     as_json: bool,
@@ -32,18 +76,33 @@ def info(
     Up to 64 MB are read wholly and their records counted. Of more, a sample of eight shards at most
     is read, and the number of records is estimated from its mean size, unless --scan is given. The
     features are inferred from the first records that are read, and ready to paste.
+
+    With --shuffle, no shard is read. URL, --config and --set give the stream: the source, index,
+    batch_size, shuffle, seed and the other settings.
     """
+    if of_shuffle:
+        refuse_unused("with --shuffle", "scan", "max_record_bytes")
+        stream = urls, config, dataset, changes, storage_options
+        mixing = _mixing(order, world_size, *stream)
+        click.echo(_mixing_text(mixing)) if not as_json else print_json(vars(mixing))
+        return
+    refuse_unused("without --shuffle", "order", "world_size", "config", "dataset", "changes")
+    if not urls:
+        raise click.UsageError("there are no shards; give a URL")
+    survey = _survey(urls, storage_options, scan=scan, largest=max_record_bytes)
+    click.echo(_text(survey)) if not as_json else print_json(survey.to_dict())
+
+
+def _survey(
+    urls: Sequence[str], storage_options: Mapping[str, Any], *, scan: bool, largest: int | None
+) -> Survey:
     from streamrec.datasets.survey import survey
     from streamrec.flow.bridge import Bridge
 
     with Bridge() as loop, progress_bar("bytes") as progress:
-        outcome = loop.call(
-            survey(urls, storage_options, scan=scan, largest=max_record_bytes, progress=progress)
+        return loop.call(
+            survey(urls, storage_options, scan=scan, largest=largest, progress=progress)
         )
-    if as_json:
-        print_json(outcome.to_dict())
-    else:
-        click.echo(_text(outcome))
 
 
 def _text(survey: Survey) -> str:
@@ -75,3 +134,67 @@ def _records(survey: Survey) -> str:
     if survey.estimated:
         return f"about {survey.records:,}, estimated from a sample (--scan counts them)"
     return f"{survey.records:,}"
+
+
+def _mixing(
+    order: IO[bytes] | None,
+    world_size: int,
+    urls: Sequence[str],
+    config: Path | None,
+    dataset: str | None,
+    changes: Mapping[str, Any],
+    storage_options: Mapping[str, Any],
+) -> Mixing:
+    """Return how well a stream mixes, or the order in a file."""
+    from streamrec.measure.shuffling import mixing_of, read_order
+    from streamrec.streams.which import epoch_shards
+
+    if order is not None and not urls and config is None:
+        refuse_unused("with --order alone", "dataset", "storage_options")
+        batch_size = _batch_size(changes) * world_size
+        return mixing_of(read_order(order), batch_size)
+    stream = urls, config, dataset, changes, storage_options
+    if order is None:
+        return _stream_mixing(stream_settings(*stream), world_size)
+    # Of the stream only its index counts, which says how many records each shard has.
+    epoch = epoch_shards(stream_settings(*stream, index=True), world_size)
+    return mixing_of(read_order(order, epoch.population), epoch.batch_size)
+
+
+def _batch_size(changes: Mapping[str, Any]) -> int:
+    """Return the batch size for an order that is measured without a dataset."""
+    from streamrec.config.arguments import count_of
+
+    if others := sorted(changes.keys() - {"batch_size"}):
+        raise click.UsageError(
+            f"--set {others[0]} has no effect on the order of a file; leave it out"
+        )
+    if "batch_size" not in changes:
+        raise click.UsageError("there is no batch size; give that of the run, --set batch_size=N")
+    return count_of(changes["batch_size"], "batch_size", 1)
+
+
+def _stream_mixing(settings: DatasetSettings, world_size: int) -> Mixing:
+    from streamrec.measure.shuffling import MixingMeter
+    from streamrec.streams.which import epoch_shards
+
+    epoch = epoch_shards(settings, world_size)
+    meter = MixingMeter(epoch.population, epoch.batch_size)
+    # The orders of 10^9 records take minutes.
+    with progress_bar("batches") as progress:
+        for part in epoch.parts:
+            meter.add(part)
+            progress("computing the order", meter.batches, epoch.steps)
+    return meter.mixing()
+
+
+def _mixing_text(mixing: Mixing) -> str:
+    facts = {
+        "records": f"{mixing.records:,} of {mixing.shards:,} shards",
+        "batches": f"{mixing.batches:,} of {mixing.batch_size:,} records",
+        "chi-square": f"{mixing.chi_square:.4g} (a perfect shuffle has 1, and "
+        f"batches of one shard {mixing.most_chi_square:,.4g})",
+        "run length": f"{mixing.run_length:.4g} (a perfect shuffle has "
+        f"{mixing.perfect_run_length:.4g})",
+    }
+    return "\n".join(f"{name:<13}{value}" for name, value in facts.items())

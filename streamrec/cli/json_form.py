@@ -54,6 +54,11 @@ class Examples:
         }
         return json.dumps({"context": form, "feature_lists": steps}, ensure_ascii=False)
 
+    @property
+    def has_all(self) -> bool:
+        """True once a record had each named feature."""
+        return self._names is None or self._seen.issuperset(self._names)
+
     def finish(self) -> None:
         """Check, after the last record, that each named feature was in a record.
 

@@ -60,12 +60,17 @@ def local_files(
     return [] if "://" in incomplete else [CompletionItem(incomplete, type="file")]
 
 
-def _pair(text: str) -> tuple[str, Any]:
+SETTING = "NAME=VALUE"
+"""The form of a setting of a stream; other options of pairs are those of stores."""
+
+
+def _pair(text: str, form: str) -> tuple[str, Any]:
     """Split ``KEY=VALUE``, and read the value as JSON where it is."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         # Click adds the context and the option to what a callback raises.
-        raise click.BadParameter(f"{key!r} is not KEY=VALUE, as in endpoint_url=http://host:9000")
+        example = "batch_size=64" if form == SETTING else "endpoint_url=http://host:9000"
+        raise click.BadParameter(f"{text!r} is not {form}, as in {example}")
     try:
         # JSON where it is: numbers and true reach fsspec as such, and other texts need no quotes.
         return key, json.loads(value)
@@ -73,9 +78,9 @@ def _pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def key_values(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
+def key_values(_: click.Context, option: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of a repeated option ``KEY=VALUE`` by key."""
-    return dict(map(_pair, pairs))
+    return dict(_pair(text, option.metavar or "") for text in pairs)
 
 
 def _task_value(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
@@ -150,6 +155,14 @@ shuffle_option = click.option(
 seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
 )
+memory_option = click.option(
+    "--memory",
+    metavar="BYTES",
+    default="1GiB",
+    show_default=True,
+    callback=size_value,
+    help="Most memory for reading and --shuffle; further records wait on disk, in TMPDIR.",
+)
 task_option = click.option(
     "--task",
     metavar="I/N",
@@ -164,11 +177,17 @@ record_option = click.option(
     "--max-record-bytes",
     callback=size_value,
     metavar="BYTES",
-    help="Refuse longer records, before memory is taken for them. "
+    help="Refuse longer records, before memory is allocated for them. "
     "[the default memory budget of a stream]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else."
+)
+exclude_option = click.option(
+    "--exclude",
+    metavar="LIST",
+    shell_complete=local_files,
+    help="Leave out the records that this list names, as the setting exclude does.",
 )
 urls_argument = click.argument(
     "urls", metavar="URL...", nargs=-1, required=True, shell_complete=local_files
@@ -180,8 +199,8 @@ storage_option = click.option(
     multiple=True,
     callback=key_values,
     help="One of fsspec's options for the URL's filesystem, such as "
-    "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Credentials are better "
-    "left to the environment: others can see a command line.",
+    "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Put credentials into the "
+    "environment: others can see a command line.",
 )
 dest_option = click.option(
     "--dest-option",
@@ -189,8 +208,36 @@ dest_option = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=key_values,
-    help="As --storage-option, for DEST. [those of --storage-option]",
+    help="Like --storage-option, for DEST. [the options of --storage-option]",
 )
+
+
+_CONFIG = click.Path(dir_okay=False, path_type=Path)
+_STREAM_OPTIONS = (
+    click.option(
+        "--config",
+        type=_CONFIG,
+        metavar="FILE",
+        help="Take settings from this file of a feeder.",
+    ),
+    click.option("--dataset", metavar="NAME", help="The dataset of --config. [the only one]"),
+    click.option(
+        "--set",
+        "changes",
+        metavar=SETTING,
+        multiple=True,
+        callback=key_values,
+        help="A setting of the stream, such as batch_size=64; the value may be JSON. Repeatable.",
+    ),
+)
+
+
+def stream_options(verb: Verb) -> Verb:
+    """Add the options by which a verb takes the settings of a stream."""
+    # The last decorator comes first in --help.
+    for add in reversed(_STREAM_OPTIONS):
+        verb = add(verb)
+    return verb
 
 
 def shard_options(verb: Callable[..., None]) -> Callable[..., None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec import __version__
+from streamrec.cli import INTERRUPTED
 from streamrec.cli.bench import bench
 from streamrec.cli.cat import cat
 from streamrec.cli.demo import demo
@@ -20,6 +22,7 @@ from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top
 from streamrec.cli.verify import verify
+from streamrec.cli.which import which
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.masking import printable
 from streamrec.suggestions import close_names
@@ -90,7 +93,7 @@ def _names_of_options(command: click.Command) -> list[str]:
     return names
 
 
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, WRONG_USAGE = 0, 1, 2
 OTHER_VERBS = {"merge": "reshard", "split": "reshard"}
 """Verbs that people look for, which another one does."""
 
@@ -141,7 +144,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (bench, cat, demo, index, info, merge_index, reshard, serve, top, verify):
+for verb in (bench, cat, demo, index, info, merge_index, reshard, serve, top, verify, which):
     program.add_command(verb)
 
 
@@ -200,6 +203,9 @@ def _explain(error: Exception) -> tuple[int, str]:
     # Before its base StreamrecError, which has another code.
     if isinstance(error, ConfigError):
         return WRONG_USAGE, str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        place = error.filename or "the output"
+        return FAILED, f"{place} cannot be written, as the disk is full; free space on it"
     if isinstance(error, StreamrecError | OSError):
         # A store's text may hold control characters, which would steer the terminal.
         return FAILED, printable(str(error))

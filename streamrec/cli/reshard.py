@@ -10,8 +10,10 @@ from streamrec.cli.options import (
     check_dest,
     debug_option,
     dest_option,
+    exclude_option,
     json_option,
     local_files,
+    memory_option,
     record_option,
     refuse_unused,
     seed_option,
@@ -44,26 +46,18 @@ from streamrec.masking import masked
 )
 @shuffle_option
 @seed_option
-@click.option(
-    "--memory",
-    metavar="BYTES",
-    default="1GiB",
-    show_default=True,
-    callback=size_value,
-    help="Most memory for reading and --shuffle; more records wait on the disk of TMPDIR.",
-)
+@memory_option
 @click.option(
     "--split",
     "fractions",
     metavar="NAME=FRACTION,...",
-    help="Write a dataset for each split, as train=0.9,validation=0.1. A hash of the record "
-    "decides.",
+    help="Write a dataset for each split, such as train=0.9,validation=0.1. A hash of each record "
+    "decides its split.",
 )
-@click.option(
-    "--split-by", metavar="FEATURE", help="Let a hash of this feature's value decide instead."
-)
+@click.option("--split-by", metavar="FEATURE", help="With --split: a hash of this feature decides.")
+@exclude_option
 @task_option
-@click.option("--overwrite", is_flag=True, help="Replace a dataset of DEST's names.")
+@click.option("--overwrite", is_flag=True, help="Replace a dataset of the same name.")
 @dest_option
 @json_option
 @debug_option
@@ -72,25 +66,27 @@ from streamrec.masking import masked
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True, shell_complete=local_files)
 @click.argument("dest", shell_complete=local_files)
 def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Write shards anew: merged, split, shuffled, of other sizes or compression.
+    """Write shards anew: merged, split, shuffled, in other sizes or with other compression.
 
-    SOURCE is a URL, a glob, a {00000..00127} range or name@128, as for cat; several are merged, in
-    the order of their names. DEST is a template such as gs://bucket/train.tfrecord, whose shards
-    are train-00000-of-00128.tfrecord and so on, or a directory with a slash at the end. A split's
-    name is put after the template's, as in pets-train-00000-of-00115.tfrecord.
+    SOURCE is a URL, a glob, a {00000..00127} range or name@128, as for cat. Several sources are
+    merged, in the order of the shards' names. DEST is a template such as
+    gs://bucket/train.tfrecord, whose shards are train-00000-of-00128.tfrecord and so on, or a
+    directory with a slash at the end. The name of a split follows that of the template, as in
+    pets-train-00000-of-00115.tfrecord.
 
-    Checks the CRCs of every record. The order stays, unless --shards deals the records out in turn.
-    An index and a manifest are written beside the shards. Run it again after a crash: it ends with
-    the same bytes.
+    Checks the CRCs of every record. Keeps the order of the records, unless --shards deals them out
+    in turn. Writes an index and a manifest beside the shards. Run it again after a crash: it ends
+    with the same bytes. --exclude LIST leaves records out for good; streamrec verify --against
+    SOURCE --exclude LIST proves it.
     """
-    datasets = _write(source, **options)
+    datasets, excluded = _write(source, **options)
     if as_json:
-        print_json({"datasets": datasets})
+        print_json({"datasets": datasets} | ({} if excluded is None else {"excluded": excluded}))
     else:
         templates = [one["template"] for one in datasets]
-        click.echo(
-            "\n".join([*map(dataset_line, datasets), *next_line(templates, options["task"])])
-        )
+        left_out = [] if excluded is None else [f"{excluded:,} records are left out"]
+        lines = [*map(dataset_line, datasets), *left_out, *next_line(templates, options["task"])]
+        click.echo("\n".join(lines))
 
 
 def _write(
@@ -103,10 +99,11 @@ def _write(
     is_shuffled: bool,
     seed: int,
     fractions: str | None,
+    exclude: str | None,
     **settings: Any,
-) -> list[dict[str, Any]]:
-    """Write the datasets, and return the facts to print."""
-    from streamrec.datasets.reshard import Resharding, reshard
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Write the datasets; return the facts to print, and the number of records left out."""
+    from streamrec.datasets.reshard import Resharding, excluded_by, reshard
     from streamrec.datasets.shard_source import ShardSource
     from streamrec.plan.order.splits import Splits
 
@@ -130,7 +127,8 @@ def _write(
         storage_options=dest_options or storage_options,
         **settings,
     )
-    source = ShardSource.find(urls, storage_options, max_record_bytes)
+    source = ShardSource.find(urls, storage_options, max_record_bytes, exclude)
     with progress_bar("bytes") as progress:
         written = reshard(source, plan, progress)
-    return [{**one._asdict(), "template": masked(one.template)} for one in written]
+    facts = [{**one._asdict(), "template": masked(one.template)} for one in written]
+    return facts, excluded_by(source, plan)

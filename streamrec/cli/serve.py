@@ -31,7 +31,7 @@ log = logging.getLogger("streamrec.feeder")
 @click.option(
     "--open", "do_open", is_flag=True, help="With --check-config: open the datasets, too."
 )
-@click.option("--until-eof", is_flag=True, help="End when standard input does, too.")
+@click.option("--until-eof", is_flag=True, help="Also end when standard input ends.")
 @json_option
 @debug_option
 def serve(
@@ -39,9 +39,9 @@ def serve(
 ) -> None:
     """Serve the datasets of a configuration to training processes.
 
-    When clients are welcome it prints where it listens. A dataset whose store fails is named there,
-    and opened as soon as the store allows it. STREAMREC_SERVER_GRACE and its like override settings
-    of [server].
+    When it is ready for clients, it prints where it listens. It also names the datasets whose store
+    fails, and opens them as soon as their store answers. Environment variables such as
+    STREAMREC_SERVER_GRACE override the settings of [server].
 
     SIGTERM and SIGINT end it: what is under way is sent, for server.grace seconds at most; a second
     signal cuts that short. SIGHUP reloads the configuration, SIGUSR1 logs what it does.

@@ -1,4 +1,4 @@
-"""``streamrec top``: a running feeder, live in the terminal."""
+"""``streamrec top``: running feeders, live in the terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import select
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +15,13 @@ from streamrec.cli.options import debug_option, json_option, refuse_unused
 from streamrec.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, Group
 
 
 QUIT = "qQ"
+DEFAULT = "127.0.0.1:7071"
 
 
 @contextmanager
@@ -60,8 +62,8 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-@click.command(short_help="Show a running feeder, live in the terminal.")
-@click.argument("where", metavar="[HOST:PORT]", default="127.0.0.1:7071")
+@click.command(short_help="Show running feeders, live in the terminal.")
+@click.argument("where", metavar="[HOST:PORT]...", nargs=-1)
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(
     "--every",
@@ -73,11 +75,12 @@ def _is_terminal() -> bool:
 )
 @json_option
 @debug_option
-def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
-    """Show a running feeder, live: where its time goes, rates, subscriptions, errors.
+def top(*, where: tuple[str, ...], once: bool, every: float, as_json: bool) -> None:
+    """Show running feeders, live: where their time goes, rates, subscriptions, errors.
 
-    HOST:PORT is the feeder's status address, 127.0.0.1:7071 by default. q or Ctrl-C ends it. Where
-    standard output is not a terminal, one frame is printed.
+    HOST:PORT is a feeder's status address, 127.0.0.1:7071 by default. Several of them are shown
+    side by side, and the ranks of a job are compared over all of them. q or Ctrl-C ends it. If
+    standard output is not a terminal, it prints one frame.
     """
     from rich.console import Console
 
@@ -86,30 +89,38 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
 
     if once or as_json:
         refuse_unused("beside --json" if as_json else "beside --once", "every")
-    host, port = host_and_port(where.removeprefix("http://").rstrip("/"))
+    addresses = [
+        host_and_port(one.removeprefix("http://").rstrip("/")) for one in where or (DEFAULT,)
+    ]
     if as_json:
-        print_json(read_status(host, port))
+        found = {f"{host}:{port}": read_status(host, port) for host, port in addresses}
+        print_json(found if len(found) > 1 else next(iter(found.values())))
         return
     console = Console(highlight=False)
     # A pipe or a file gets one frame: escape codes would fill it.
     if once or not console.is_terminal:
-        show_once(console, host, port)
+        console.print(look(addresses)(None))
     else:
-        watch(console, host, port, every)
+        watch(console, addresses, every)
 
 
-def show_once(console: Console, host: str, port: int) -> None:
-    """Print one frame."""
-    from streamrec.cli.dashboard import dashboard
-    from streamrec.feeder.operate.remote_status import view_status
+def look(addresses: Sequence[tuple[str, int]]) -> Callable[[str | None], Group]:
+    """Ask one or several feeders; return the function that makes a frame of the answers.
 
-    console.print(dashboard(view_status(host, port), f"{host}:{port}"))
+    That function takes the reason why the answers are old; ``None``: they are new.
+    """
+    from streamrec.cli.dashboard import dashboard, fleet_dashboard
+    from streamrec.feeder.operate.remote_status import view_fleet, view_status
+
+    if len(addresses) > 1:
+        return partial(fleet_dashboard, view_fleet(addresses))
+    [(host, port)] = addresses
+    return partial(dashboard, view_status(host, port), f"{host}:{port}")
 
 
 def watch(
     console: Console,
-    host: str,
-    port: int,
+    addresses: Sequence[tuple[str, int]],
     every: float,
     pause: Callable[[float], bool] = is_quit_within,
 ) -> None:
@@ -119,26 +130,23 @@ def watch(
 
     Args:
         console: The terminal.
-        host: The host of the feeder's status address.
-        port: Its port.
+        addresses: The host and port of each feeder's status.
         every: Seconds between two frames.
         pause: Waits for so many seconds, or returns True when it is to end.
     """
     from rich.live import Live
 
-    from streamrec.cli.dashboard import dashboard
     from streamrec.errors import FeedError
-    from streamrec.feeder.operate.remote_status import view_status
 
     # Before the screen is taken, so that an error in the first request can be read.
-    view, trouble = view_status(host, port), None
+    frame, trouble = look(addresses), None
     with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(dashboard(view, f"{host}:{port}", trouble), refresh=True)
+            live.update(frame(trouble), refresh=True)
             if pause(every):
                 return
             try:
-                view, trouble = view_status(host, port), None
+                frame, trouble = look(addresses), None
             except FeedError as error:
                 # The old frame stays, because a feeder that restarts comes back.
                 trouble = error.message.partition(";")[0]

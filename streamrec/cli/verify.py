@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import json_option, local_files, shard_options
+from streamrec.cli.options import exclude_option, json_option, local_files, shard_options
 from streamrec.cli.printing import print_json, progress_bar
 from streamrec.masking import masked
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.datasets.compare import Comparison
-    from streamrec.datasets.verify import IndexCheck, ShardReport
+    from streamrec.datasets.index_check import IndexCheck
+    from streamrec.datasets.verify import ShardReport
 
 FAILED = 1
 
@@ -27,8 +28,9 @@ FAILED = 1
     metavar="URL",
     multiple=True,
     shell_complete=local_files,
-    help="Compare the records with those of other shards, one by one; repeatable. Damage ends it.",
+    help="Compare the records with those of other shards, one by one. Repeatable. Stops at damage.",
 )
+@exclude_option
 @click.option("--any-order", is_flag=True, help="With --against: the records may be in any order.")
 @json_option
 @shard_options
@@ -42,22 +44,28 @@ def verify(
     as_json: bool,
     others: tuple[str, ...],
     any_order: bool,
+    exclude: str | None,
 ) -> None:
     """Read every byte of the shards, check every CRC, and name every fault.
 
-    Behind damage it goes on with the next record that is intact, and tells how many bytes are lost
-    with it; of a compressed stream, also how many cannot be decompressed. Where an index stands
-    beside the shards, each of its numbers that the bytes contradict is a fault, too. Exit code 1 if
-    there is a fault, or with --against a difference.
+    After damage it continues with the next intact record, and says how many bytes are lost; in a
+    compressed stream, also how many cannot be decompressed. If an index stands beside the shards,
+    each number in it that the bytes contradict is a fault, too. The exit code is 1 if there is a
+    fault, or with --against a difference. --exclude LIST compares with the other shards without
+    the records that the list names, by the names of those shards.
     """
     if any_order and not others:
         raise click.UsageError("--any-order is about two datasets: give --against, too")
+    if exclude is not None and not others:
+        raise click.UsageError("--exclude is about the shards of --against: give --against, too")
     if others:
-        comparison = _compare(urls, others, storage_options, max_record_bytes, any_order=any_order)
+        how = storage_options, max_record_bytes
+        comparison = _compare(urls, others, exclude, *how, any_order=any_order)
         print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
         # As `diff` does: what differs is printed, and is no error.
         context.exit(FAILED if comparison.differences else 0)
-    from streamrec.datasets.verify import IndexCheck, check
+    from streamrec.datasets.index_check import IndexCheck
+    from streamrec.datasets.verify import check
     from streamrec.flow.bridge import Bridge
 
     index = IndexCheck()
@@ -79,6 +87,7 @@ def verify(
 def _compare(
     urls: tuple[str, ...],
     others: tuple[str, ...],
+    exclude: str | None,
     storage_options: dict[str, Any],
     max_record_bytes: int | None,
     *,
@@ -87,9 +96,8 @@ def _compare(
     from streamrec.datasets.compare import compare, compare_in_any_order
     from streamrec.datasets.shard_source import ShardSource
 
-    one, two = (
-        ShardSource.find(patterns, storage_options, max_record_bytes) for patterns in (urls, others)
-    )
+    one = ShardSource.find(urls, storage_options, max_record_bytes)
+    two = ShardSource.find(others, storage_options, max_record_bytes, exclude)
     with progress_bar("bytes") as progress:
         return (compare_in_any_order if any_order else compare)(one, two, progress)
 

@@ -12,6 +12,7 @@ from streamrec.cli.options import (
     dest_option,
     json_option,
     local_files,
+    memory_option,
     refuse_unused,
     seed_option,
     shuffle_option,
@@ -79,7 +80,7 @@ def _click_type(option: Option) -> Any:
 @click.option(
     "--kind",
     type=click.Choice(list(KINDS)),
-    help="The kind of SOURCE; by default its name says it.",
+    help="The kind of SOURCE; by default its name tells it.",
 )
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="The number of shards.")
 @click.option(
@@ -93,15 +94,7 @@ def _click_type(option: Option) -> Any:
 )
 @shuffle_option
 @seed_option
-@click.option(
-    "--memory",
-    metavar="BYTES",
-    default="1GiB",
-    show_default=True,
-    callback=size_value,
-    help="Most memory for what is read at once, and of --shuffle, whose other records wait on the "
-    "disk of TMPDIR.",
-)
+@memory_option
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
 @kind_options(choosing=True)
 @task_option
@@ -113,7 +106,7 @@ def _click_type(option: Option) -> Any:
     type=click.Choice(["local", "ray"]),
     default="local",
     show_default=True,
-    help="ray: write by tasks on a cluster of Ray, each with --workers cores. [1 of them]",
+    help="ray: write by tasks on a Ray cluster, each with --workers cores, by default 1.",
 )
 @click.option(
     "--tasks", type=click.IntRange(1), metavar="N", help="Ray: by default one for each CPU."
@@ -123,7 +116,7 @@ def _click_type(option: Option) -> Any:
     type=click.Choice(["raise", "skip"]),
     default="raise",
     show_default=True,
-    help="What to do about a record that is wrong.",
+    help="What to do about a wrong record.",
 )
 @click.option("--dry-run", is_flag=True, help="Count, print the plan, and write nothing.")
 @click.option("--overwrite", is_flag=True, help="Replace another dataset of the same name.")
@@ -139,9 +132,9 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     CSV, JSON lines, Parquet, Arrow, WebDataset tars or ArrayRecord, or with --kind bert of text; a
     folder of MDS shards; or module:function, which yields records. Files may be in a store, as
     s3://bucket/*.csv. DEST is the shards' URL or path without their numbers, such as
-    gs://bucket/train.tfrecord, or a directory with a slash at the end. The same bytes are written
-    by any number of workers. A run that was killed is run again with the same command; where all is
-    written already, nothing is read.
+    gs://bucket/train.tfrecord, or a directory with a slash at the end. Any number of workers writes
+    the same bytes. After a run was killed, the same command continues it. If everything is written
+    already, nothing is read.
     """
     _refuse_unused(**options)
     outcome, shard_size = _write(dry_run=dry_run, **options)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from streamrec.errors import ConfigError
+
 if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
     from streamrec.config.cache import CacheSettings
 
 Schedule: TypeAlias = list[tuple[int, dict[str, float]]]
@@ -25,16 +29,18 @@ def _dtypes(dtypes: object, others: Known) -> None:
 
 
 def _weights(weights: Schedule | None, others: Known) -> None:
-    source = others.get("source", "")
+    source = others.get("source")
     if not isinstance(source, dict):
-        if weights is not None:
+        # A wrong source is not among them, and is told by itself.
+        if source is not None and weights is not None:
             raise ValueError(_NO_MIX)
         return
     if not weights:
         raise ValueError(f"is missing; give a weight to each component: {', '.join(source)}")
-    if others.get("index") is not None:
-        raise ValueError(
-            "makes a mix, which cannot be read in the order by record; leave out the index"
+    if isinstance(others.get("index"), str):
+        raise ValueError(  # noqa: TRY004 - pydantic passes on no other
+            "makes a mix, and index names one index, but each component has its own; set index to "
+            "True, for those beside the shards"
         )
     _check_schedule(weights, set(source))
 
@@ -54,16 +60,74 @@ def _check_schedule(weights: Schedule, names: set[str]) -> None:
             "other after the one before it"
         )
     for start, parts in weights:
-        if parts.keys() != names:
-            raise ValueError(
-                f"names {', '.join(sorted(parts)) or 'nothing'} from record {start} on; name every "
-                f"component: {', '.join(sorted(names))}"
+        if fault := _fault_of_weights(f"record {start}", parts, names):
+            raise ValueError(fault)
+
+
+def _fault_of_weights(
+    start: str, parts: Mapping[str, float], names: AbstractSet[str]
+) -> str | None:
+    """Return the fault of some weights; ``None``: they divide all components."""
+    if parts.keys() != names:
+        return (
+            f"names {', '.join(sorted(parts)) or 'nothing'} from {start} on; name every "
+            f"component: {', '.join(sorted(names))}"
+        )
+    if not 0 < sum(parts.values()) < math.inf or min(parts.values()) < 0:
+        return (
+            f"is {parts} from {start} on, which cannot be divided; give finite weights "
+            "from 0 up, and at least one above 0"
+        )
+    return None
+
+
+def check_change(settings: DatasetSettings | None, step: int, weights: Mapping[str, float]) -> None:
+    """Check that the weights of a mix may change to these from a step on.
+
+    Args:
+        settings: The settings of the mix; ``None``: they are not known here.
+        step: The step.
+        weights: The weights by component.
+
+    Raises:
+        ConfigError: The settings allow no change, or the weights do not fit the components.
+    """
+    reason = None if settings is None else _hindrance(settings)
+    schedule = None if settings is None else settings.weights
+    names = weights.keys() if schedule is None else _needed(schedule, weights)
+    if reason is None and (fault := _fault_of_weights(f"step {step}", weights, names)):
+        reason = f"the mapping {fault}"
+    if reason is not None:
+        raise ConfigError(f"the weights cannot change from step {step} on: {reason}")
+
+
+def _needed(schedule: Schedule, weights: Mapping[str, float]) -> set[str]:
+    """Return the components that a change must name: those with a weight, and others it names."""
+    return {
+        name
+        for name in schedule[0][1]
+        if name in weights or any(parts[name] for _, parts in schedule)
+    }
+
+
+def _hindrance(settings: DatasetSettings) -> str | None:
+    """Return why the weights of a stream cannot change; ``None``: they can."""
+    if settings.weights is None:
+        return "the stream has one source only; open several with streamrec.mix"
+    if settings.exhausted != "repeat":
+        return (
+            f"exhausted is {settings.exhausted!r}, and then each epoch counts its own records; "
+            'set exhausted to "repeat"'
+        )
+    if settings.batch_size is None:
+        return "the stream has single records, whose steps depend on the ranks; set batch_size"
+    for stage in ("filter", "pack"):
+        if getattr(settings, stage) is not None:
+            return (
+                f"with {stage} the step of a record is known only when it has been read; give the "
+                "weights by record, as weights=[(0, {...}), (1_000_000, {...})]"
             )
-        if not 0 < sum(parts.values()) < math.inf:
-            raise ValueError(
-                f"is {parts} from record {start} on, which cannot be divided; give finite weights, "
-                "and at least one above 0"
-            )
+    return None
 
 
 def _ends(choice: str, others: Known) -> None:
@@ -124,6 +188,14 @@ def _on_corrupt(choice: str, others: Known) -> None:
         )
 
 
+def _exclude(records: object, others: Known) -> None:
+    if records and others.get("check_crc") is False:
+        raise ValueError(
+            "names records that must not be delivered, but with check_crc=False a damaged length "
+            "gives the records behind it other numbers; leave check_crc out"
+        )
+
+
 def _corrupt_budget(budget: float, others: Known) -> None:
     choice = others.get("on_corrupt", "raise")
     if choice == "raise" and budget:
@@ -167,6 +239,11 @@ def _cache(cache: CacheSettings | None, others: Known) -> None:
         )
     if cache.of != "batches":
         return
+    if others.get("exclude") is not None:
+        raise ValueError(
+            "keeps batches, which may hold records that exclude leaves out; use a cache of "
+            '"pictures" or of "ranges"'
+        )
     for name in ("filter", "map"):
         if others.get(name) is not None:
             raise ValueError(
@@ -188,6 +265,7 @@ CHECKS: dict[str, Callable[[Any, Known], None]] = {
     "length_buckets": _length_buckets,
     "on_corrupt": _on_corrupt,
     "corrupt_budget": _corrupt_budget,
+    "exclude": _exclude,
     "quarantine": _quarantine,
     "cache": _cache,
 }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from streamrec.config.access import ServedSettings
 from streamrec.config.cache import absolute_cache
+from streamrec.config.dataset import DatasetSettings
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.named_files import read_small_file
@@ -21,6 +21,19 @@ from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from streamrec.config.validation import NonEmpty
+
+
+_NO_FILES: list[str] = []
+
+
+class ServedSettings(DatasetSettings):
+    """The settings of a dataset that a feeder serves."""
+
+    tokens: list[NonEmpty] = _NO_FILES
+    """Files of tokens that open this dataset alone."""
+
 
 MOST_BYTES = 1 << 20
 """Bytes of the largest configuration."""

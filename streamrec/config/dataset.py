@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from streamrec.config.arguments import plain_integer
+from streamrec.config.audit import AuditSettings, log_in_full, read_audit
 from streamrec.config.cache import CacheSettings, in_full, read_cache
 from streamrec.config.consistency import CHECKS
 from streamrec.config.lazy_settings import LazySettings
@@ -51,8 +52,10 @@ class Pack:
     """The settings for packing sequences into rows of one length: ``streamrec.Pack``.
 
     Args:
-        length: The number of values in a pack; or a mapping with that of each feature to pack.
-        split: Cut a sequence where its pack is full; else each sequence stays whole in one pack.
+        length: The number of values in a pack; or a mapping from each feature to pack to its own
+            length.
+        split: True: cut a sequence where its pack is full. False: keep each sequence whole, in one
+            pack.
         bins: The number of packs that are filled side by side; more of them leave less padding.
         overlong: Cut a sequence that is longer than a pack (``"truncate"``), or leave it out.
         documents: The most sequences in one pack; 1 pads each sequence to the length.
@@ -192,6 +195,29 @@ def _from_the_start(weights: object) -> object:
     return [tuple(stage) if isinstance(stage, list) else stage for stage in stages]
 
 
+def _pairs(records: object) -> object:
+    """Make pairs of lists, which a file has in place of tuples."""
+    if not isinstance(records, list | tuple):
+        return records
+    pairs = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in records]
+    # NumPy's integers, as batch.origin has them.
+    plain = [tuple(map(plain_integer, pair)) if type(pair) is tuple else pair for pair in pairs]
+    for pair in plain:
+        if not _is_record(pair):
+            raise ValueError(
+                f"has {pair!r}, but each record must be a pair of a shard and a number from 0 up, "
+                "such as ('train-00003.tfrecord', 17)"
+            )
+    return plain
+
+
+def _is_record(pair: object) -> bool:
+    match pair:
+        case (str(), int(number)):
+            return type(number) is int and number >= 0
+    return False
+
+
 def _function(function: object) -> object:
     if function is None or callable(function):
         return function
@@ -213,6 +239,12 @@ def _plain_pack(pack: Any) -> Any:
     if numbers != {int} or (type(made.split), type(made.documents) is bool) != (bool, False):
         raise ValueError
     return made
+
+
+def _plain_record(pair: Any) -> tuple[str, int]:
+    if type(pair) not in (list, tuple) or len(pair) != 2:
+        raise ValueError
+    return text(pair[0]), integer(0)(pair[1])
 
 
 def _plain_stage(stage: Any) -> tuple[int, dict[str, float]]:
@@ -253,6 +285,7 @@ _KINDS: Mapping[str, Kind] = {
     "on_corrupt": one_of("raise", "skip", "quarantine"),
     "corrupt_budget": integer(0),
     "quarantine": either(NONE, text),
+    "exclude": either(NONE, text, list_of(_plain_record)),
     "compression": lambda name: _COMPRESSIONS(compression_name(name)),
     "memory_budget": either(AUTO, byte_count(LEAST_BUDGET)),
     "max_record_bytes": _SIZE_OR_AUTO,
@@ -329,6 +362,12 @@ class DatasetSettings(LazySettings):
     """The most records that may be skipped: a number, or a fraction, below 1, of those read."""
     quarantine: str | None = None
     """The URL under which the bytes of skipped records are kept."""
+    exclude: Annotated[str | list[tuple[str, NonNegativeInt]] | None, BeforeValidator(_pairs)] = (
+        None
+    )
+    """The records that are never delivered: the URL of a list in JSON lines, each such as
+    ``{"shard": "train-00003.tfrecord", "record": 17}``; or a list of pairs of a shard's name and a
+    record's number. All others keep their places."""
     compression: Annotated[Literal["auto"] | Compression, BeforeValidator(compression_name)] = (
         "auto"
     )
@@ -351,7 +390,8 @@ class DatasetSettings(LazySettings):
     """The processes that receive the bytes of remote shards; 0: the stream's own; auto: by the
     cores that this rank may use."""
     prefetch: PositiveInt | Literal["auto"] = "auto"
-    """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
+    """The most batches that wait for the consumer; auto: as many as the budget's reserve
+    holds, and 256 at most."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
     cache: Annotated[CacheSettings | None, BeforeValidator(in_full)] = None
@@ -388,6 +428,7 @@ _STREAM_KINDS: Mapping[str, Kind] = {
     "world_size": _COUNT_OR_AUTO,
     "engine": one_of(None, "process", "thread"),
     "restart": flag,
+    "audit": either(NONE, read_audit),
 }
 
 
@@ -403,6 +444,9 @@ class StreamSettings(DatasetSettings):
     where there is a GIL and the source can be read from one, else a thread."""
     restart: bool = False
     """True: each loop begins at the beginning of the run, also after a ``break``."""
+    audit: Annotated[AuditSettings | None, BeforeValidator(log_in_full)] = None
+    """The directory of a log of what is delivered in each step, as a URL or a path, or a mapping of
+    ``"url"``, ``"every"`` (such as ``"5min"``) and ``"storage_options"``."""
 
     kinds = _STREAM_KINDS
 

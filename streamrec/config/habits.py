@@ -11,6 +11,11 @@ _SOURCE = "it is the first argument, the source"
 _OF_A_STORE = "it is an option of the store: storage_options={'"
 _WINDOW = "give shuffle=True, and shuffle_window in bytes"
 
+OF_A_CLIENT = {
+    "audit": "the log has what a training loop takes; give audit to streamrec.connect",
+}
+"""Settings of streams that a feeder does not have, and the reason."""
+
 HABITS = {
     "Bucket": _SOURCE + ", as in s3://bucket/train-*.tfrecord",
     "Key": _SOURCE + ", as in s3://bucket/train-*.tfrecord",
@@ -109,7 +114,6 @@ METHODS = {
     "set_state": "call load_state_dict(state)",
     "shard": "give rank= and world_size=",
     "shuffle": _WINDOW,
-    "skip": "use itertools.islice(stream, count, None), or with an index seek(step=...)",
     "slice": "call streamrec.take(stream, count)",
     "take": "call streamrec.take(stream, count)",
     "to_iter_dataset": "a stream is an iterable, and reads ahead by itself; leave it out",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,6 +82,18 @@ class CacheKeywords(TypedDict, total=False):
     """The name of what ``map`` makes, for ``"mapped"``; by default a digest of the function."""
 
 
+class AuditKeywords(TypedDict, total=False):
+    """The settings of an audit log."""
+
+    url: Required[str | PathLike[str]]
+    every: float | str
+    storage_options: Mapping[str, Any] | None
+
+
+Audit: TypeAlias = "str | PathLike[str] | AuditKeywords | Mapping[str, Any]"
+"""The directory of an audit log, or its settings."""
+
+
 class ColumnKeywords(TypedDict, total=False):
     """The settings of ``streamrec.open`` that leave each feature the column of its spec."""
 
@@ -101,6 +113,7 @@ class ColumnKeywords(TypedDict, total=False):
     on_corrupt: Literal["raise", "skip", "quarantine"]
     corrupt_budget: float
     quarantine: str | PathLike[str] | None
+    exclude: str | PathLike[str] | Sequence[tuple[str, int]] | None
     compression: Literal["auto", "none", "gzip", "zlib", "zstd", "GZIP", "ZLIB", ""] | None
     memory_budget: Bytes
     max_record_bytes: Bytes
@@ -116,6 +129,7 @@ class ColumnKeywords(TypedDict, total=False):
     world_size: int | Literal["auto"]
     engine: Engine | None
     restart: bool
+    audit: Audit | None
 
 
 class StreamKeywords(ColumnKeywords, total=False):

@@ -24,7 +24,7 @@ SPECIAL = re.compile(r"[][*?{}]|@(?=\d)")
 """Characters that make a pattern. An ``@`` that no number follows is part of any name."""
 SPECIAL_OF_HTTP = re.compile(r"[*{}]|@(?=\d)|\[(?=[][*?{}@]\])")
 """The same for http, where ``?`` begins the query and ``[`` the address of a host."""
-PLACES = frozenset({"index", "quarantine"})
+PLACES = frozenset({"exclude", "index", "quarantine"})
 """Settings of a dataset that are a URL or a path."""
 FILE = "file://"
 _LOCAL = FILE, "local://"

@@ -41,7 +41,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from streamrec.config.habits import HABITS
+from streamrec.config.habits import HABITS, OF_A_CLIENT
 from streamrec.errors import ConfigError
 from streamrec.masking import mask_urls
 from streamrec.suggestions import nearest
@@ -256,6 +256,6 @@ def _say_wanted(fault: Any) -> str:
 
 def _nearest(model: type[Any], path: tuple[str, ...]) -> str:
     # First: the name of another library need not be near to ours.
-    if path[-1] in HABITS:
-        return f": {HABITS[path[-1]]}"
+    if hint := OF_A_CLIENT.get(path[-1]) or HABITS.get(path[-1]):
+        return f": {hint}"
     return nearest(path[-1], model.table_of(path)[0].model_fields)

@@ -15,8 +15,7 @@ from streamrec.flow.cleanup import all_of
 from streamrec.formats.shards.index import ShardEntry, check_entry, plain_url, shared_ending
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import MOST_SHARDS, datasets_among, owned_shards
-from streamrec.stores.beside import read_beside
-from streamrec.stores.open import Stores
+from streamrec.stores.open import Stores, read_beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -239,11 +238,13 @@ def labels(
 ) -> dict[str, int]:
     """Return the number of each class by its name: ``streamrec.labels``.
 
-    They are read from the manifest beside the shards, which ``streamrec write`` fills for picture
-    folders and for columns of Hugging Face's ``ClassLabel``, and ``ShardedWriter(labels=...)``.
+    The numbers are read from the manifest beside the shards. ``streamrec write`` puts them there
+    for picture folders and for columns of Hugging Face's ``ClassLabel``, and
+    ``ShardedWriter(labels=...)`` for any dataset.
 
     Args:
-        source: As for ``streamrec.open``; of several datasets, all must have the same numbers.
+        source: As for ``streamrec.open``; if it names several datasets, all must have the same
+            numbers.
         feature: The feature that holds the numbers; needed where several features have names.
         storage_options: fsspec's, for the source's filesystem.
 

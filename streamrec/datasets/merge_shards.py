@@ -31,16 +31,17 @@ def merge_index(
 ) -> None:
     """Complete a dataset that several tasks wrote with ``ShardedWriter``.
 
-    Gives shards by size their last names, writes the index and the manifest, and removes the
-    records that the tasks kept. Run it once, when all tasks are done; if it is killed, run it
-    again. Where all is done already, nothing happens.
+    Gives shards that were written with ``shard_bytes`` their final names, writes the index and the
+    manifest, and removes the logs of the tasks. Run it once, when all tasks are done; if it is
+    killed, run it again. A dataset that is complete already stays as it is.
 
     Args:
-        template: As the tasks had it.
+        template: The template that the tasks were given.
         storage_options: The options for fsspec, for a URL.
 
     Raises:
-        ConfigError: A task is missing or not complete, or features have other types in one.
+        ConfigError: A task is missing or not complete, or a feature has another type in another
+            task.
         StoreError: A shard is missing, or an object cannot be written.
     """
     names = ShardNames.parse(place_text(template))

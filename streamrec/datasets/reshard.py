@@ -23,9 +23,8 @@ from streamrec.formats.shards.index import plain_url, shared_ending
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.order.shard_names import ShardNames, Task, datasets_among
 from streamrec.plan.order.splits import SplitShards, split_shards
-from streamrec.stores.beside import read_beside
 from streamrec.stores.folder import Folder
-from streamrec.stores.open import Stores
+from streamrec.stores.open import Stores, read_beside
 from streamrec.values.columns import BytesColumn, views
 from streamrec.values.record_rows import RecordRows
 
@@ -176,6 +175,13 @@ def reshard(
         WrittenDataset(target.template, writer.records, was_complete)
         for target, writer in zip(targets, writers, strict=True)
     ]
+
+
+def excluded_by(source: ShardSource, plan: Resharding) -> int | None:
+    """Return how many records of a task's shards are left out; ``None``: no list was named."""
+    if plan.shuffle is None:
+        source = source.part(Task.of(plan.task))
+    return None if source.excluded is None else source.excluded.records
 
 
 def _write(

@@ -10,13 +10,15 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.arguments import options_of, source_texts
+from streamrec.config.arguments import options_of, place_text, source_texts
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.config.memory_budget import automatic_budget
-from streamrec.config.places import escape
+from streamrec.config.places import absolute, escape
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
 from streamrec.masking import masked, masked_repr
+from streamrec.pipeline.dataset_opening import read_excluded
+from streamrec.pipeline.terms.exclusions import find_records, read_list
 from streamrec.plan.order.shard_names import owned_shards
 from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base.protocol import ObjectInfo, bare_url, read_range
@@ -25,10 +27,11 @@ from streamrec.stores.open import Stores
 from streamrec.streams.sources import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from os import PathLike
 
     from streamrec.pipeline.batch.batch import Batch
+    from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.plan.order.shard_names import Task
     from streamrec.values.columns import BytesColumn
 
@@ -56,6 +59,8 @@ class ShardSource:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     max_record_bytes: int | None = None
     """Bytes of the longest record; ``None``: the default memory budget of a stream."""
+    excluded: Exclusions | None = None
+    """The records that are left out; ``None``: no list was named."""
 
     __repr__ = masked_repr
 
@@ -65,6 +70,7 @@ class ShardSource:
         urls: str | PathLike[str] | Sequence[str | PathLike[str]],
         storage_options: Mapping[str, Any] | None = None,
         max_record_bytes: int | None = None,
+        exclude: str | PathLike[str] | None = None,
     ) -> ShardSource:
         """Find the shards, with their sizes and versions.
 
@@ -72,15 +78,17 @@ class ShardSource:
             urls: As ``streamrec.open`` takes them.
             storage_options: fsspec's, for the URLs' filesystem.
             max_record_bytes: The longest record that is read.
+            exclude: The list of the records to leave out, as ``streamrec.open`` takes it.
 
         Raises:
-            ConfigError: A URL cannot be understood.
-            StoreError: The shards cannot be listed, or one does not exist.
+            ConfigError: A URL or the list cannot be understood.
+            StoreError: The shards cannot be listed, or one does not exist, or the list.
         """
         options = options_of(storage_options)
+        listed = None if exclude is None else absolute(place_text(exclude))
         with Bridge() as loop:
-            objects = loop.call(_look(source_texts(urls), options))
-        return cls(tuple(objects), options, max_record_bytes)
+            objects, excluded = loop.call(_find(source_texts(urls), options, listed))
+        return cls(tuple(objects), options, max_record_bytes, excluded)
 
     @property
     def urls(self) -> list[str]:
@@ -99,7 +107,9 @@ class ShardSource:
             ConfigError: There are fewer shards than tasks.
         """
         numbers = owned_shards(len(self.objects), task)
-        return replace(self, objects=self.objects[numbers.start : numbers.stop])
+        own = self.objects[numbers.start : numbers.stop]
+        excluded = None if self.excluded is None else self.excluded.of_shards(numbers)
+        return replace(self, objects=own, excluded=excluded)
 
     def facts(self) -> dict[str, Any]:
         """Return facts that tell whether the records are the same ones, as plain data."""
@@ -108,13 +118,17 @@ class ShardSource:
             f"{name}\t{shard.size}\t{shard.etag}\n"
             for name, shard in zip(names, self.objects, strict=True)
         ]
-        return {
+        facts = {
             "first_shard": masked(bare_url(self.urls[0])),
             "shards": len(lines),
             "bytes": self.nbytes,
-            "digest": blake2b(
-                "".join(lines).encode(errors="surrogateescape"), digest_size=16
-            ).hexdigest(),
+            "digest": _digest_of(lines),
+        }
+        if self.excluded is None:
+            return facts
+        left_out = (f"{shard}\t{number}\n" for shard, number in self.excluded.pairs(names))
+        return facts | {
+            "excluded": {"records": self.excluded.records, "digest": _digest_of(left_out)}
         }
 
     def blocks(
@@ -184,12 +198,30 @@ class ShardSource:
             "max_record_bytes": self.max_record_bytes or automatic_budget(),
             "storage_options": dict(self.storage_options),
         }
+        if self.excluded is not None:
+            values["exclude"] = self.excluded.pairs(self.urls)
         return validate(DatasetSettings, values)
 
 
-async def _look(source: str | list[str], options: Mapping[str, Any]) -> list[ObjectInfo]:
+async def _find(
+    source: str | list[str], options: Mapping[str, Any], exclude: str | None
+) -> tuple[list[ObjectInfo], Exclusions | None]:
+    """Return the objects of a source, and the records of a list of those to leave out."""
+    stores = Stores(options)
+    try:
+        objects = await _look(stores, source)
+        if exclude is None:
+            return objects, None
+        named = read_list(await read_excluded(stores, exclude), exclude)
+        urls = [shard.url for shard in objects]
+        return objects, find_records(named, urls, None, masked(exclude))
+    finally:
+        await stores.aclose()
+
+
+async def _look(stores: Stores, source: str | list[str]) -> list[ObjectInfo]:
     """Return the objects of a source, each with its size and version."""
-    stores, limit = Stores(options), asyncio.Semaphore(LOOKS)
+    limit = asyncio.Semaphore(LOOKS)
 
     async def look(shard: ObjectInfo) -> ObjectInfo:
         # Sizes and versions tell later whether a run that was killed read the same shards.
@@ -198,7 +230,9 @@ async def _look(source: str | list[str], options: Mapping[str, Any]) -> list[Obj
         async with limit:
             return (await read_range(stores.store_for(shard.url), shard, 0, 1))[1]
 
-    try:
-        return await all_of(map(look, await stores.resolve(source)))
-    finally:
-        await stores.aclose()
+    return await all_of(map(look, await stores.resolve(source)))
+
+
+def _digest_of(lines: Iterable[str]) -> str:
+    text = "".join(lines).encode(errors="surrogateescape")
+    return blake2b(text, digest_size=16).hexdigest()

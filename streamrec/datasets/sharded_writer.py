@@ -42,33 +42,34 @@ HELD_RECORDS = 1 << 12
 class ShardedWriter(WholeOrAbsent):
     """A writer of a dataset in shards, with an index and a manifest beside them.
 
-    Counted shards get the records in turn: the first record goes to the first shard, the next one
-    to the second. Shards by size get them in sequence, and their last names when the dataset is
-    complete. Each object appears whole or not at all. A writer that was killed is run again with
-    the same arguments and records: it ends with the same bytes, and removes what was left.
+    With ``shards``, records go to the shards in turn: the first record to the first shard, the next
+    one to the second. With ``shard_bytes``, the records stay in sequence, and shards get their
+    final names when the dataset is complete. Each object appears whole or not at all. After a
+    writer was killed, run it again with the same arguments and records: it ends with the same
+    bytes, and removes what the killed writer left.
 
-    Several tasks write one dataset with the same arguments but for ``task``; each has shards of its
-    own. When all are done, ``merge_index`` completes the dataset; of one task, ``close``
-    does.
+    Several tasks can write one dataset, with the same arguments except for ``task``; each task has
+    its own shards. When all tasks are done, ``merge_index`` completes the dataset. If there is only
+    one task, ``close`` completes it.
 
     Args:
         template: The shards' URL or path without their numbers: ``gs://bucket/train.tfrecord``
             gives ``train-00000-of-00128.tfrecord`` and so on. A ``*`` stands for the number:
-            ``train-*.tfrecord`` gives the same. A local directory that is missing is made.
+            ``train-*.tfrecord`` gives the same. A missing local directory is created.
         shards: The number of shards of the whole dataset. Either this or ``shard_bytes`` is given.
         shard_bytes: The most bytes of a shard, before compression, such as ``"128MB"``; a longer
             record has a shard of its own.
         task: The task's number and the number of tasks.
         features: Specs by feature name: all features that records may have. By default, each
-            feature has the type of the first record with it. Records given as bytes are not looked
-            into.
+            feature has its type in the first record that has it. Records given as bytes are not
+            checked.
         index: Write the index for ``streamrec.open(..., index=True)``. Compressed shards have none.
         compression: As for ``TFRecordWriter``.
         labels: The numbers of the classes by name, for the manifest, where ``streamrec.labels``
-            finds them; or a mapping with those of each feature that has classes.
-        source: The name and version of what the records come from, as JSON has it: for the
-            manifest, and to tell whether shards of a run that was killed can be kept.
-        overwrite: Replace a dataset of the same names, when this one is complete.
+            finds them; or a mapping from each feature that has classes to such numbers.
+        source: The name and version of the data that the records come from, as plain JSON: for the
+            manifest, and to tell whether shards of a killed run can be kept.
+        overwrite: Replace a dataset of the same name, when this one is complete.
         storage_options: The options for fsspec, for a URL.
 
     Raises:
@@ -130,15 +131,15 @@ class ShardedWriter(WholeOrAbsent):
     def is_complete(self) -> bool:
         """True if all of the task's records are in shards, as of a run before with this source.
 
-        Then records need not be made: close the writer without any.
+        Then close the writer without writing any record.
         """
         return self._log.part.complete
 
     def skip_written(self, most: int | None = None) -> int:
         """Return the number of records in shards that are whole already, and do not expect them.
 
-        They are the first of the task's records. A source that can begin after them saves the work
-        of making them; if this is not called, the writer takes them and drops them.
+        They are the first of the task's records. A source that can begin after them need not make
+        them again. If this is not called, the writer takes and drops them.
 
         Args:
             most: Skip so many at most, and expect the others.

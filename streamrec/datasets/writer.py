@@ -142,8 +142,8 @@ class TFRecordWriter(WholeOrAbsent):
         """Append records.
 
         Args:
-            records: One by one, as ``write`` takes them: if one is refused, those before it
-                have been written. Faster, as a whole: a ``BytesColumn`` of records; or a
+            records: Single records, as ``write`` takes them: if one is refused, the records before
+                it have been written. Or, faster, all at once: a ``BytesColumn`` of records, or a
                 mapping of columns or a batch, which ``encode_examples`` serializes.
         """
         if isinstance(records, Mapping):

@@ -7,6 +7,8 @@ nor that it divides the batches itself. Its objects are among the callers, and s
 from __future__ import annotations
 
 import sys
+import warnings
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 T = TypeVar("T")
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 def module_of(above: int) -> str | None:
@@ -51,6 +55,19 @@ def running(codes: Mapping[CodeType | None, T]) -> Iterator[tuple[T, Any]]:
     for frame in _frames():
         if frame.f_code in codes:
             yield codes[frame.f_code], frame.f_locals["self"]
+
+
+def warn_user(message: str) -> None:
+    """Warn, and point at the code that uses streamrec.
+
+    That is the nearest caller whose module is not of streamrec.
+    """
+    ours = (_is_ours(frame) for frame in _frames())
+    warnings.warn(message, stacklevel=2 + sum(1 for _ in takewhile(bool, ours)))
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
 
 
 def _frames() -> Iterator[FrameType]:

@@ -82,6 +82,23 @@ def quantile(counts: Sequence[int], part: float) -> float | None:
     return BOUNDS[-1]
 
 
+def first_bytes_of(timings: Mapping[str, Any]) -> list[int]:
+    """Return the histogram of the first bytes of reads, over all stores; empty without a read.
+
+    Args:
+        timings: The times as :meth:`Timings.to_dict` returns them.
+    """
+    reads = add_up(store["read"] for store in timings.values() if "read" in store)
+    counts: list[int] = reads["first_byte"]["counts"] if reads else []
+    return counts
+
+
+def growth(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return the counters that have grown, and by how much."""
+    grown = {name: total - before.get(name, 0.0) for name, total in now.items()}
+    return {name: rise for name, rise in grown.items() if rise > 0}
+
+
 def add_up(trees: Iterable[Tree]) -> dict[str, Any]:
     """Add up trees of numbers, name by name and element by element."""
     total: dict[str, Any] = {}

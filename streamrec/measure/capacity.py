@@ -46,7 +46,7 @@ class Workload(Settings):
     prefix: Rate = Field(5500.0, description="reads a second of one prefix, as S3 states it")
     window: Bytes = Field(256 << 20, description="shuffle window of the whole stream")
     cores: PositiveInt = Field(8, description="cores of a feeder")
-    # Measured: 1.69 s of CPU time for a GB of pictures (bench/results), rounded up.
+    # Measured: 1.69 s of CPU time for a GB of pictures, rounded up.
     core: ByteRate = Field(500_000_000, description="stored bytes a second that one core serves")
     link: ByteRate = Field(3_125_000_000, description="rate of a feeder's link, each way")
     headroom: _Share = Field(0.3, description="part of a feeder that is left free")

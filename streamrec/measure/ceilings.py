@@ -118,8 +118,8 @@ FREE = 0.8
 SAME = 0.85
 """The part of the best rate of a sweep from which on another one is the same."""
 POINTS = 3
-"""Points of the same rate that make a limit: in ``bench.repeated_verdicts`` 24 of 493 sweeps had so
-many where no link was limited, and 125 of 154 where one was."""
+"""Points of the same rate that make a limit: on a busy machine 24 of 493 sweeps had so many
+where no link was limited, and 125 of 154 where one was."""
 BODIES = 0.25
 """The least part of its time for which a job waits for bodies where the link holds it back."""
 USED = 0.5

@@ -115,12 +115,12 @@ class Listing(_FigureModel):
 
     shards: int
     bytes: int
-    """The sum of the shards' sizes; an estimate where the source names the shards."""
+    """The sum of the shards' sizes; an estimate if the source names the shards."""
     requests: int
     seconds: float
     counted: str | None = None
-    """A counted range that stands for exactly the shards which a glob found; ``None``: none does.
-    """
+    """A counted range that stands for exactly the shards that a glob found; ``None``: there is
+    none."""
 
 
 class FirstByte(_FigureModel):
@@ -134,7 +134,7 @@ class FirstByte(_FigureModel):
 
 
 class Cell(_FigureModel):
-    """One point of the sweep: so many requests of such a size at a time."""
+    """One point of the sweep: a number of requests at a time, and their size."""
 
     range_bytes: int
     concurrency: int
@@ -159,8 +159,8 @@ class Sweep(_FigureModel):
     connection_bytes_per_second: float | None
     """The rate of one connection after its first byte."""
     plateau: int | None
-    """The index of the cell with the fewest requests at a time whose rate is that of the best, but
-    for a twentieth; ``None`` where the rate still grew at the last cell."""
+    """The index of the cell with the fewest requests at a time whose rate is within 5 % of the best
+    rate; ``None`` if the rate still grew at the last cell."""
 
 
 class Stage(_FigureModel):
@@ -179,9 +179,9 @@ class Processing(_FigureModel):
     bytes: int
     """Bytes of the sample's frames."""
     stored_bytes: int
-    """Bytes that the sample takes in the store: less where it is compressed."""
+    """Bytes that the sample takes in the store: fewer if it is compressed."""
     zstd_ratio: float | None = None
-    """Times by which zstd makes the sample smaller; ``None`` where it is compressed already."""
+    """The factor by which zstd makes the sample smaller; ``None`` if it is compressed already."""
     decompress: Stage | None = None
     scan: Stage
     """Framing, without CRC."""
@@ -204,7 +204,7 @@ class Sample(_FigureModel):
     bytes: int
     records: int
     in_flight: int | None = None
-    """Requests under way at its end."""
+    """Requests under way at the end of the interval."""
 
 
 class Job(_FigureModel):
@@ -212,13 +212,13 @@ class Job(_FigureModel):
 
     seconds: float
     ended: Literal["seconds", "stream", "budget", "interrupt"]
-    """The cause of its end: its time, the stream's end, the budget, or a cancellation (Ctrl-C)."""
+    """The cause of the job's end: its time, the stream's end, the budget, or Ctrl-C."""
     first_batch_seconds: float
-    """Seconds until the first batch, the opening among them; where none came, all seconds."""
+    """Seconds until the first batch, with the opening; if no batch came, all seconds."""
     batches: int
     records: int
     bytes: int
-    """Bytes of frames that left in batches; of a feeder, of the batches."""
+    """Bytes of frames that left in batches; from a feeder, bytes of the batches."""
     bytes_read: int
     """Bytes that came from the store or the feeder."""
     requests: int
@@ -228,7 +228,7 @@ class Job(_FigureModel):
     step_seconds: float | None = None
     """The simulated trainer's time for a batch."""
     stalled: float
-    """The part of the time (0 to 1) for which the trainer waited, the first batch left out."""
+    """The part of the time (0 to 1) for which the trainer waited, after the first batch."""
     listed_seconds: float | None = None
     """The part of the time to open the dataset in which stores listed names; ``None``: not known.
     """
@@ -241,10 +241,10 @@ class Job(_FigureModel):
     loop_busy: float | None = None
     """The part of the time (0 to 1) for which the event loop's thread used a core."""
     core_seconds: float | None = None
-    """Seconds for which the process's threads ran on a core, all together; ``None`` where the
-    system does not tell it (Linux does)."""
+    """Seconds for which the process's threads ran on a core, all together; ``None`` if the system
+    does not say it (Linux does)."""
     core_wait_seconds: float | None = None
-    """Seconds for which they could have run and waited for a core."""
+    """Seconds for which these threads could have run, but waited for a core."""
     samples: list[Sample] = Field(default_factory=list)
 
 
@@ -259,7 +259,7 @@ class Costs(_FigureModel):
     epoch: float | None
     """For one epoch of the whole dataset, as the job read it."""
     epoch_requests: float | None
-    """The part of that for requests; the rest is for bytes."""
+    """The part of ``epoch`` for requests; the rest is for bytes."""
 
 
 class Ceiling(_FigureModel):
@@ -290,10 +290,10 @@ class Verdict(_FigureModel):
     """One paragraph."""
     evidence: list[str]
     ceilings: list[Ceiling]
-    """All that are known, the lowest first."""
+    """All known ceilings, the lowest first."""
     changes: list[Change]
     paste: str = ""
-    """The settings to change, as TOML for a feeder's file; empty where none helps."""
+    """The settings to change, as TOML for a feeder's file; empty if no setting helps."""
     bytes_per_second: float
     """The job's rate now; without a job, the rate that the parts allow."""
     predicted_bytes_per_second: float
@@ -301,12 +301,12 @@ class Verdict(_FigureModel):
     next_bottleneck: Bottleneck | None
     """The bottleneck after the changes."""
     from_job: bool = True
-    """False: no job was measured, and the parts alone speak."""
+    """False: no job was measured, and the verdict follows from the parts."""
     is_short: bool = False
     """True: the job was too short to judge."""
     busy: float | None = None
-    """The part (0 to 1) of the time in which the job's threads could run and other programs had the
-    cores; ``None``: little."""
+    """The part (0 to 1) of the time in which the job's threads could have run, but other programs
+    had the cores; ``None``: little."""
 
 
 class Figures(_FigureModel):
@@ -314,11 +314,11 @@ class Figures(_FigureModel):
 
     version: Literal[1] = VERSION
     taken: str
-    """The date and time of its start, ISO 8601."""
+    """The date and time at which the benchmark started, ISO 8601."""
     target: Target
     machine: Machine
     limits: Limits
-    """The most that it might spend."""
+    """The most that the benchmark might spend."""
     spent: Limits
     unfinished: list[str] = Field(default_factory=list)
     """Measurements that were left out or cut short, each with the reason."""

@@ -283,14 +283,8 @@ async def run_job(
 
     async def read() -> None:
         nonlocal run, before, listed
-        # All of the opening is charged to the listing, whatever else it reads.
-        waits.consume("list")
-        began = waits.clock()
-        dataset = await Dataset.open(settings, before_request=budget.before_request)
-        waits.consume(None)
+        dataset = await _open(settings, budget, waits)
         listed = _listed_seconds(dataset.timings)
-        if spans is not None:
-            spans.add("request", "list", began, waits.clock())
         # Requests of the opening belong to the listing, not to the run.
         before = budget.spent.requests
         try:
@@ -309,6 +303,17 @@ async def run_job(
 
     trainer = Trainer(step_seconds, on_sample, statistics, spans)
     return trainer.job(await _why_ended(read(), seconds))
+
+
+async def _open(settings: DatasetSettings, budget: Budget, waits: WaitClock) -> Dataset:
+    """Open a dataset; all of it is charged to the listing, whatever else it reads."""
+    waits.consume("list")
+    began = waits.clock()
+    dataset = await Dataset.open(settings, before_request=budget.before_request)
+    waits.consume(None)
+    if waits.spans is not None:
+        waits.spans.add("request", "list", began, waits.clock())
+    return dataset
 
 
 def _listed_seconds(timings: Timings) -> float:

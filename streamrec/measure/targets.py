@@ -38,13 +38,13 @@ def dataset_settings(
     plain: dict[str, Any] = {"features": "infer", "batch_size": BATCH_SIZE}
     if config is not None:
         # A file's own batch size goes before the default.
-        plain = {"batch_size": BATCH_SIZE, **_settings_in(config, dataset)}
+        plain = {"batch_size": BATCH_SIZE, **settings_in(config, dataset)}
     if urls:
         plain["source"] = urls[0] if len(urls) == 1 else list(urls)
     return validate(DatasetSettings, plain | dict(changes or {}))
 
 
-def _settings_in(config: Path, name: str | None) -> dict[str, Any]:
+def settings_in(config: Path, name: str | None) -> dict[str, Any]:
     """Return what a feeder's file sets for a dataset."""
     datasets = load(str(config)).datasets
     if name is None and len(datasets) > 1:

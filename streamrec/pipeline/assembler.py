@@ -1,7 +1,4 @@
-"""The assembler: it merges the lanes' records, and has batches of them decoded, in order.
-
-A batch's position also has the extents that the lanes are in, for its epoch and the shards' sizes.
-"""
+"""The assembler: it merges the lanes' records, and has batches of them decoded, in order."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
@@ -23,15 +18,15 @@ from streamrec.flow.pool import DecodedMemory
 from streamrec.flow.silence import Silence
 from streamrec.formats.examples.needs import decode_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
+from streamrec.pipeline.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher
 from streamrec.pipeline.fetch.inflating_queue import Inflater, InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
 from streamrec.pipeline.lane.batcher import Batcher
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
-from streamrec.pipeline.terms.memory_needs import NO_CEILING
+from streamrec.pipeline.terms.memory_needs import NO_CEILING, most_waiting
 from streamrec.plan.order.coordinates import POINTS, Coordinates
-from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.plan.reading.concurrency import MOST, START, Concurrency
 from streamrec.plan.reading.ranges import LaneRanges
@@ -52,59 +47,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
-    from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.position import Position
-    from streamrec.values.columns import Indices
-
-
-class ExtentTracker:
-    """The current extents of a run's sublanes, looked up only when they change."""
-
-    def __init__(self, plan: RunPlan, shards: Shards) -> None:
-        self._plan = plan
-        self._shards = shards
-        lanes = len(plan.own_lanes)
-        self._numbers = np.full((lanes, len(plan.sublanes) // lanes), -1, np.int64)
-        self._begins = self._numbers.copy()
-        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.sublanes)  # lane after lane
-        self._inside: bytes | None = None  # which sublanes are inside an extent; None: unknown
-        self._sizes = self._numbers
-        self.epoch = 0
-        """The lowest epoch of the extents."""
-
-    def follow(self, points: Structured) -> None:
-        """Look up the extents that have changed; ``points`` are those of a position."""
-        numbers = points["extent"].reshape(self._numbers.shape)
-        # Not by NumPy, whose reductions release the GIL: decoding threads would take it.
-        if numbers.tobytes() == self._numbers.tobytes():
-            return
-        changed = np.flatnonzero(numbers != self._numbers).tolist()
-        self._numbers = numbers.copy()
-        lanes, sources = numbers.shape
-        for place in changed:
-            j, source = divmod(place, sources)
-            order, lane = self._plan.sublanes[source * lanes + j]
-            extent = order.extent(lane, numbers.item(place))
-            self._extents[place] = extent
-            self._begins.flat[place] = extent.begin
-        self._inside = None
-        self.epoch = min(extent.epoch for extent in self._extents)
-
-    def sizes(self, points: Structured, lanes: Structured) -> Indices:
-        """Return the sizes in bytes of the shards that sublanes are in the middle of; else 0.
-
-        Returns:
-            int64 ``[lanes, sources]``, as a position has them.
-        """
-        begun = (lanes["row"] | lanes["part"]) > 0
-        inside = (points["offset"].reshape(self._begins.shape) > self._begins) | begun[:, None]
-        if self._inside != inside.tobytes():
-            self._inside = inside.tobytes()
-            extents = zip(self._extents, inside.ravel().tolist(), strict=True)
-            size_of = self._shards.size_of
-            sizes = [size_of(extent.shard) * within for extent, within in extents]
-            self._sizes = np.array(sizes, np.int64).reshape(inside.shape)
-        return self._sizes
 
 
 THREADS = min(4, os.cpu_count() or 1)
@@ -157,17 +101,16 @@ class Assembler:
         self._threads = threads
         self._waits = measures.waits
         self._lanes: list[Lane] = []
-        settings = plan.settings
         queues = [_queue(plan, shards, sublane) for sublane in range(len(plan.sublanes))]
+        self._decoded = _decoded_memory(plan, ceiling)
         # The list of lanes is still empty, and is filled in place below: fetcher and lanes need
         # each other.
-        self.fetcher = _fetcher(plan, shards, stores, queues, self._lanes, measures)
+        self.fetcher = _fetcher(
+            plan, shards, stores, queues, self._lanes, measures, self._overdrawn
+        )
         self._cores = ceiling.cores.share() if ceiling.cores else None
         self.inflater = self._make_inflater(queues, ceiling)
         """``None``: no shard is compressed."""
-        # Without a lender the default of DecodedMemory holds, which overdraws.
-        borrow = [ceiling.borrow] if ceiling.borrow else []
-        self._decoded = DecodedMemory(plan.memory.decoded, *borrow)
         self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
         self._builder = LaneBuilder(
             plan=plan,
@@ -182,9 +125,8 @@ class Assembler:
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
         # By record the step alone leads to the next record, so there is nothing to drop.
         skip = plan.position.skip if plan.by_record is None else 0
-        self._batcher = Batcher(self._lanes, skip, ordered=settings.ordered)
-        most = None if settings.prefetch == "auto" else settings.prefetch
-        self.channel = Channel[Decoding](plan.memory.waiting, most)
+        self._batcher = Batcher(self._lanes, skip, ordered=plan.settings.ordered)
+        self.channel = _channel(plan)
         self._extent_tracker = ExtentTracker(plan, shards)
         self._padding_row = empty_chunk()
         self._share = LoopShare()
@@ -200,6 +142,19 @@ class Assembler:
             ceiling=ceiling,
             turn=self._on_a_core,
         )
+
+    def _overdrawn(self) -> int:
+        """Return the bytes of decoded batches for which the budget has none beside the ranges."""
+        memory, decoded = self.fetcher.plan, self._decoded
+        borrowed = decoded.capacity - memory.decoded
+        return max(0, decoded.in_use - borrowed + memory.for_ranges - memory.total)
+
+    def enlarge(self, memory: MemoryPlan) -> None:
+        """Go on with a plan that has more memory."""
+        self.channel.capacity, self._decoded.capacity = memory.waiting, memory.decoded
+        if self.inflater is not None:
+            self.inflater.plan = memory
+        self.fetcher.enlarge(memory)
 
     async def aclose(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""
@@ -246,7 +201,13 @@ class Assembler:
             "cached_pictures": self.fetcher.counts["cached_pictures"],
             "cached_mapped": self.fetcher.counts["cached_mapped"],
             **self._builder.left_out(),
+            **self._excluded(),
         }
+
+    def _excluded(self) -> dict[str, int]:
+        if self._plan.settings.exclude is None:
+            return {}
+        return {"records_excluded": self.fetcher.counts["records_excluded"]}
 
     async def run(self) -> None:
         """Fill the channel, and close it with the first cause of a failure."""
@@ -382,9 +343,8 @@ class Assembler:
 
     def _position(self, step: int) -> Position:
         # By record a step says where all lanes are, so no coordinates are collected.
-        run = self._plan.by_record
-        if run is not None:
-            return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
+        if self._plan.by_record is not None:
+            return self._plan.at(step)
         lanes, sources = self._batcher.coordinates()
         has_sources = self._plan.has_sources
         points = sources if has_sources else lanes
@@ -398,6 +358,16 @@ class Assembler:
             sizes=self._extent_tracker.sizes(points, lanes),
             sources=sources,
         )
+
+
+def _decoded_memory(plan: RunPlan, ceiling: RunCeiling) -> DecodedMemory:
+    # Without a lender the default of DecodedMemory holds, which overdraws.
+    borrow = [ceiling.borrow] if ceiling.borrow else []
+    return DecodedMemory(plan.memory.decoded, *borrow)
+
+
+def _channel(plan: RunPlan) -> Channel[Decoding]:
+    return Channel(plan.memory.waiting, most_waiting(plan.settings.prefetch))
 
 
 def _decoder(
@@ -456,6 +426,7 @@ def _fetcher(
     queues: Sequence[RangeQueue],
     lanes: Sequence[Lane],
     measures: Measures,
+    overdrawn: Callable[[], int],
 ) -> Fetcher:
     settings = plan.settings
     most = MOST if settings.max_concurrency == "auto" else settings.max_concurrency
@@ -473,6 +444,7 @@ def _fetcher(
         counts=measures.counts,
         timings=measures.timings,
         spans=measures.waits.spans,
+        overdrawn=overdrawn,
     )
 
 

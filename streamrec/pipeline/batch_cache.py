@@ -24,7 +24,7 @@ from streamrec.pipeline.assembler import THREADS, Decoding
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.decoder import Work
 from streamrec.pipeline.run import Run
-from streamrec.pipeline.terms.memory_needs import COUNTERS, NO_CEILING
+from streamrec.pipeline.terms.memory_needs import COUNTERS, NO_CEILING, most_waiting
 from streamrec.stores.base.protocol import in_thread, is_strong
 from streamrec.stores.cache.shelves import Piece
 from streamrec.values.columns import size_of
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.position import Position
     from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.cache.piece_cache import PieceCache
@@ -90,7 +91,7 @@ class CachedRun(Run):
 
     async def __aenter__(self) -> Self:
         settings, behind = self._plan.settings, self._plan_behind()
-        most = None if settings.prefetch == "auto" else settings.prefetch
+        most = most_waiting(settings.prefetch)
         self._channel = Channel[Decoding](self._plan.memory.waiting - behind.memory.waiting, most)
         self._threads = self._ceiling.threads("streamrec-deliver", THREADS)
         await self._ceiling.start(self._threads, THREADS)
@@ -123,6 +124,9 @@ class CachedRun(Run):
         """Decode no further; see :class:`~streamrec.pipeline.run.Run`."""
         if self._inner is not None:
             self._inner.interrupt()
+
+    def enlarge(self, memory: MemoryPlan) -> None:
+        """Change nothing: the cache and the run behind it have divided the memory already."""
 
     async def halt(self) -> Position | None:
         """Stop reading; see :class:`~streamrec.pipeline.run.Run`."""

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.run import Run
+    from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
+    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.position import Position
+    from streamrec.plan.state.record_run import RecordRun
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.open import Stores
@@ -48,6 +51,7 @@ class Dataset:
         index: The index of the shards; ``None``: the order is by shard.
         counts: In a mix, the number of shards of each component.
         is_inferred: True if the features follow from some of the records.
+        excluded: The records that are never delivered.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Dataset:
         index: Index | None = None,
         counts: Sequence[int] = (),
         is_inferred: bool = False,
+        excluded: Exclusions | None = None,
     ) -> None:
         check_pictures(settings)
         functions = Functions.of(settings)
@@ -78,6 +83,7 @@ class Dataset:
         self._arithmetic = Arithmetic(
             settings, self._identity, index, near=stores.are_local(self.shards)
         )
+        self.excluded = excluded
         self._runs = Runs(
             settings,
             functions,
@@ -86,6 +92,7 @@ class Dataset:
             objects=objects,
             index=index,
             is_inferred=is_inferred,
+            excluded=excluded,
         )
         # Last, when all that may be refused has been: the permutation of many shards takes long.
         self._identity.draw()
@@ -193,6 +200,18 @@ class Dataset:
         fingerprint = self.fingerprint(batch_size, world_size, rank=rank)
         return self._arithmetic.position(fingerprint, rank, world_size, point)
 
+    def record_run(self, start: Position, batch_size: int | None) -> RecordRun:
+        """Return the arithmetic of the run at a position of :meth:`position`, by record."""
+        return self._arithmetic.record_run(start, batch_size)
+
+    def memory(self, world_size: int, budget: int | None = None) -> MemoryPlan:
+        """Divide the budget of a rank's run; arguments as of :meth:`run`.
+
+        Raises:
+            ConfigError: It is too small for the settings.
+        """
+        return self._arithmetic.memory(world_size, budget)
+
     def run(
         self,
         *,
@@ -225,7 +244,7 @@ class Dataset:
         start = self.position(batch_size, rank, world_size, position or Beginning())
         return self._runs.run(
             start,
-            memory=self._arithmetic.memory(world_size, budget),
+            memory=self.memory(world_size, budget),
             batch_size=batch_size,
             remainder=self._arithmetic.remainder(world_size, batch_size),
             allocate=allocate,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.pipeline.added_components import join_components
 from streamrec.pipeline.dataset_checks import check_batches, uncounting_stage
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
+from streamrec.plan.order.window import Windows
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.record_run import RecordRun
 
@@ -71,8 +73,18 @@ class Arithmetic:
             return None
         if settings.steps_per_epoch is not None:
             return settings.epochs * settings.steps_per_epoch
-        run = self._run(self.remainder(world_size, batch_size), batch_size, world_size)
+        remainder = self.remainder(world_size, batch_size)
+        if self._gives_all_records and self._index is not None:
+            steps, rest = divmod(self._index.records, batch_size or 1)
+            return steps + (rest > 0 and remainder != "drop")
+        run = self._run(remainder, batch_size, world_size)
         return None if run is None else run.steps
+
+    @property
+    def _gives_all_records(self) -> bool:
+        """True in a mix whose epoch is every record of every component."""
+        is_whole = self._identity.draws is not None and self._settings.exhausted == "rest"
+        return is_whole and not uncounting_stage(self._settings)
 
     def surplus(self, batch_size: int | None, world_size: int) -> int | None:
         """Count the masked rows of a run's batches; below 0: the records that are left out."""
@@ -120,9 +132,12 @@ class Arithmetic:
             ConfigError: The position is not known.
             StateError: The position belongs to another dataset, order, rank or world size.
         """
+        own = replace(fingerprint, mix_changes=point.mix_changes)
         if not isinstance(point, Position):
-            return self._start(fingerprint, rank, world_size, point)
-        fingerprint.check(point.fingerprint)
+            self._identity.changes(own)
+            return self._start(own, rank, world_size, point)
+        point = join_components(self._identity, own, point)
+        self._identity.changes(own)
         if point.since is None and point.points.size != self._identity.sublanes(point.world_size):
             raise MalformedPosition(
                 "the state has a different number of components than this stream; load a state "
@@ -132,6 +147,26 @@ class Arithmetic:
         if (point.rank, point.world_size) != (rank, world_size):
             return Position.merge([point], rank=rank, world_size=world_size)
         return point
+
+    def record_run(self, start: Position, batch_size: int | None) -> RecordRun:
+        """Return the arithmetic of the run at a position; its order must be by record."""
+        settings, order = self._settings, self._identity.record_order
+        windows = self._identity.windows()
+        assert order is not None
+        assert start.since is not None
+        assert not isinstance(windows, Windows)
+        epoch, step = start.since
+        ends = settings.epochs is not None and settings.steps_per_epoch is None
+        return RecordRun(
+            order=order,
+            windows=windows,
+            lanes=range(start.rank, order.lanes, start.world_size),
+            batch_size=batch_size,
+            epoch=epoch,
+            step=step,
+            end_epoch=start.run_epoch + (settings.epochs or 0) if ends else None,
+            remainder=self.remainder(start.world_size, batch_size),
+        )
 
     def _start(
         self, fingerprint: Fingerprint, rank: int, world_size: int, beginning: Beginning

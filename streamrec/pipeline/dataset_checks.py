@@ -119,13 +119,20 @@ def check_mapped(settings: DatasetSettings, functions: Functions) -> None:
 
 
 def check_places(settings: DatasetSettings, batch_size: int | None) -> None:
-    """Refuse single records where damaged ones would have to leave a masked row.
+    """Refuse single records where damaged or excluded ones would have to leave a masked row.
 
     Raises:
-        ConfigError: An index counts the records, damage is skipped, and there is no batch size.
+        ConfigError: An index counts the records, some are left out, and there is no batch size.
     """
     counted = settings.index is not None and not uncounting_stage(settings)
-    if counted and settings.on_corrupt != "raise" and batch_size is None:
+    if not counted or batch_size is not None:
+        return
+    if settings.exclude is not None:
+        raise ConfigError(
+            "with an index, exclude leaves masked rows in place of records, but single records "
+            "have no mask; set batch_size, or leave out index"
+        )
+    if settings.on_corrupt != "raise":
         raise ConfigError(
             f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
             "are damaged, but single records have no mask; set batch_size, or leave out index"

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
+from streamrec.config.consistency import check_change
 from streamrec.config.dataset import DEFAULT_LANES
+from streamrec.formats.shards.index import Index
 from streamrec.pipeline.batch.origin import Components
 from streamrec.pipeline.dataset_checks import uncounting_stage
-from streamrec.plan.order.mixture import component_seed, draws_of, text_of
+from streamrec.plan.order.mixture import (
+    DrawChange,
+    component_seeds,
+    draws_of,
+    text_of,
+    waiting_components,
+)
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
+from streamrec.plan.order.weight_changes import read_changes
 from streamrec.plan.order.window import Windows
 from streamrec.plan.state.fingerprint import (
     AS_IT_COMES,
     AS_KEPT,
+    BUCKETS,
     COUNTED,
     WINDOWED,
     Fingerprint,
@@ -23,15 +36,18 @@ from streamrec.plan.state.fingerprint import (
     names_digest,
 )
 from streamrec.stores.base.source_text import content_name
+from streamrec.values.record_rows import Chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.formats.shards.index import Index
     from streamrec.pipeline.batch.functions import Functions
     from streamrec.plan.order.mixture import Draws
     from streamrec.plan.order.record_order import Order
+
+
+T = TypeVar("T")
 
 
 class Identity:
@@ -61,8 +77,8 @@ class Identity:
         self._index = index
         self.counts = counts
         """The number of shards of each component of a mix; else that of all."""
-        # Each lane needs a record, or by shard one shard of each component.
-        most = index.records if index else min(counts)
+        # Each lane needs one record of each component, or by shard one shard.
+        most = min(self._lasting_records if index else self._lasting_counts)
         # From the data alone: lanes that followed from the ranks or the machine would change the
         # order.
         auto = min(DEFAULT_LANES, most)
@@ -91,7 +107,8 @@ class Identity:
     @property
     def is_counted(self) -> bool:
         """True if an index counts the records, and no stage makes more or fewer of them."""
-        return self._index is not None and not uncounting_stage(self._settings)
+        is_plain = self._settings.weights is None and not uncounting_stage(self._settings)
+        return self._index is not None and is_plain
 
     @property
     def record_order(self) -> RecordOrder | None:
@@ -119,6 +136,54 @@ class Identity:
         )
         return windows if self.record_order is None else ChunkWindows(self.record_order, windows)
 
+    @property
+    def waiting(self) -> list[str]:
+        """The names of a mix's components that have no weight until it changes."""
+        weights = self._settings.weights
+        return [] if weights is None else waiting_components(weights)
+
+    @property
+    def _lasting_counts(self) -> list[int]:
+        """The number of shards of each component that has a weight from the beginning."""
+        parts = zip(self._settings.components, self.counts, strict=True)
+        return [count for name, count in parts if name not in self.waiting]
+
+    @property
+    def _lasting_records(self) -> list[int]:
+        """The number of records of each such component, as an index counts them."""
+        parts = zip(self._settings.components, self._parts, strict=True)
+        return [part.records for name, part in parts if name not in self.waiting]
+
+    @property
+    def _parts(self) -> list[Index]:
+        """The index of each component's shards."""
+        assert self._index is not None
+        entries = self._index.entries
+        bounds = pairwise(accumulate(self.counts, initial=0))
+        return [Index(entries[first:last]) for first, last in bounds]
+
+    def before_joining(self, fingerprint: Fingerprint, names: Collection[str]) -> Fingerprint:
+        """Return the fingerprint of the mix before components of these names joined it."""
+        weights = self._settings.weights
+        assert weights is not None
+        kept = [(first, _without(parts, names)) for first, parts in weights]
+        counts = dict(zip(self._settings.components, self.counts, strict=True))
+        return replace(
+            fingerprint,
+            order=self._order_without(names),
+            names=self._digest_of_names(names),
+            shards=sum(_without(counts, names).values()),
+            mix=text_of(kept, self._settings.exhausted),
+        )
+
+    def _order_without(self, names: Collection[str]) -> str:
+        """Return the kind of order without some components: with an index, it has its digest."""
+        if self._index is None:
+            return self.kind
+        parts = dict(zip(self._settings.components, self._parts, strict=True))
+        entries = [entry for part in _without(parts, names).values() for entry in part.entries]
+        return f"{AS_KEPT}{Index(tuple(entries)).digest()}"
+
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         """Return the facts that determine the order of a stream over the dataset."""
         settings = self._settings
@@ -135,16 +200,34 @@ class Identity:
             mix="" if settings.weights is None else text_of(settings.weights, settings.exhausted),
         )
 
+    def changes(self, fingerprint: Fingerprint) -> list[DrawChange]:
+        """Return the changes of a mix's draws that a stream's fingerprint names.
+
+        Raises:
+            ConfigError: The settings allow none, or the weights are not those of the components.
+            MalformedPosition: They cannot be read.
+        """
+        changes = read_changes(fingerprint.mix_changes)
+        for step, weights in changes:
+            check_change(self._settings, step, weights)
+        rows, seed = fingerprint.global_batch or 1, self._settings.seed
+        # Components that joined the mix after a change had no weight there.
+        without: Mapping[str, float] = dict.fromkeys(self.waiting, 0.0)
+        return [
+            DrawChange(step * rows, draws_of([(0, {**without, **weights})], self.lanes, seed))
+            for step, weights in changes
+        ]
+
     def _make_orders(self) -> tuple[Order, ...]:
         settings = self._settings
         # An order that is not shuffled is the same for every seed.
         seed = settings.seed if settings.shuffle else 0
-        if self._index is not None:
-            return (self._order_by(self._index, seed),)
         seeds = [seed] * len(self.counts)
         if settings.weights is not None and settings.shuffle:
             # Else components of equal length would be permuted alike.
-            seeds = [component_seed(seed, number) for number in range(len(seeds))]
+            seeds = component_seeds(seed, settings.weights)
+        if self._index is not None:
+            return self._orders_by(self._index, seeds)
         orders = tuple(
             ShardOrder(
                 shards=count,
@@ -161,7 +244,7 @@ class Identity:
         self.kind = by_shard(open_shards)
         return orders[0].divide(open_shards)
 
-    def _order_by(self, index: Index, seed: int) -> RecordOrder:
+    def _orders_by(self, index: Index, seeds: Sequence[int]) -> tuple[RecordOrder, ...]:
         settings = self._settings
         counted = WINDOWED if settings.has_windows else COUNTED
         self.kind = f"{counted if self.is_counted else AS_KEPT}{index.digest()}"
@@ -169,13 +252,17 @@ class Identity:
         # extents, or where the search for the end of damage must stop at the chunk's end.
         joins = self.is_counted and settings.on_corrupt == "raise" and not settings.has_windows
         chunks, origin = index.chunks(), None if self.is_counted else 0
-        return RecordOrder(
-            table=chunks,
-            lanes=self.lanes,
-            shuffle=settings.shuffle,
-            seed=seed,
-            joins=joins,
-            origin=origin,
+        bounds = pairwise(accumulate(self.counts, initial=0))
+        return tuple(
+            RecordOrder(
+                table=_of_shards(chunks, first, last),
+                lanes=self.lanes,
+                shuffle=settings.shuffle,
+                seed=seed,
+                joins=joins,
+                origin=origin,
+            )
+            for (first, last), seed in zip(bounds, seeds, strict=True)
         )
 
     @property
@@ -184,17 +271,27 @@ class Identity:
         draws = self.draws is not None or self._functions.draw_in_lanes
         return self._settings.has_windows or draws
 
-    def _digest_of_names(self) -> str:
-        """Digest the shards' names; in a mix, those of each component."""
-        parts = zip(self._first_shards, self.counts, strict=True)
-        shards = [self.shards[first : first + count] for first, count in parts]
+    def _digest_of_names(self, without: Collection[str] = ()) -> str:
+        """Digest the shards' names; in a mix, those of each component that is not left out."""
+        parts = zip(self._settings.components, self._first_shards, self.counts, strict=True)
+        shards = [self.shards[a : a + count] for name, a, count in parts if name not in without]
         digests = [names_digest(_own_names(urls)) for urls in shards]
         return digests[0] if self.draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:
         pack, buckets = self._settings.pack, self._settings.length_buckets
-        named = str(pack) if pack else f"{buckets} length buckets" if buckets else ""
+        named = str(pack) if pack else f"{buckets}{BUCKETS}" if buckets else ""
         return ", ".join(filter(None, [self._functions.in_lanes, named]))
+
+
+def _of_shards(chunks: Chunks, first: int, last: int) -> Chunks:
+    """Return the chunks of the shards from ``first`` to before ``last``."""
+    begin, end = np.searchsorted(chunks.shard, [first, last]).tolist()
+    return Chunks(*(column[begin:end] for column in chunks))
+
+
+def _without(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _own_names(urls: Sequence[str]) -> list[str]:

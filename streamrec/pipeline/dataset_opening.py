@@ -18,10 +18,11 @@ from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
-from streamrec.stores.base.protocol import in_thread
+from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
+from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
+from streamrec.stores.base.protocol import in_thread, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart
-from streamrec.stores.beside import read_beside
-from streamrec.stores.open import Stores, can_fetch_apart, import_stores
+from streamrec.stores.open import Stores, can_fetch_apart, import_stores, read_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
+    from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.processes.fetch_processes import FetchProcesses
 
@@ -51,6 +53,8 @@ class Findings:
     """The number of shards of each component of a mix; else that of all."""
     is_inferred: bool
     """True if the features follow from some of the records."""
+    excluded: Exclusions | None
+    """The records that are never delivered; ``None``: the settings name no list."""
 
 
 async def find(
@@ -98,7 +102,9 @@ async def _find_in(
     objects = [info for part in parts for info in part]
     index = None
     if settings.index is not None:
-        index = await read_index(settings, settings.index, stores, objects)
+        # The shards of each component of a mix have an index of their own beside them.
+        found = [await read_index(settings, settings.index, stores, part) for part in parts]
+        index = Index(tuple(entry for one in found for entry in one.entries))
         settings = apply_index(settings, index)
     is_inferred = settings.features == "infer"
     if is_inferred:
@@ -114,6 +120,40 @@ async def _find_in(
         index=index,
         counts=counts,
         is_inferred=is_inferred,
+        excluded=await _read_excluded(settings, stores, objects, index),
+    )
+
+
+async def _read_excluded(
+    settings: DatasetSettings,
+    stores: Stores,
+    objects: Sequence[ObjectInfo],
+    index: Index | None,
+) -> Exclusions | None:
+    """Read the list of records that are never delivered, and find their shards."""
+    listed = settings.exclude
+    if listed is None:
+        return None
+    named, place = name_pairs(listed) if isinstance(listed, list) else iter(()), "exclude"
+    if isinstance(listed, str):
+        async with _limit(settings, "reading the list of excluded records", listed):
+            data = await read_excluded(stores, listed)
+        named, place = read_list(data, listed), masked(listed)
+    urls = [info.url for info in objects]
+    counts = None if index is None else [entry.records for entry in index.entries]
+    return await in_thread(partial(find_records, named, urls, counts, place))
+
+
+async def read_excluded(stores: Stores, url: str) -> bytes:
+    """Read a list of excluded records.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    await import_stores([url])
+    # One byte more than a list may have, so that a longer one is refused.
+    return await read_beside(
+        stores, url, (), LONGEST_LIST + 1, what="list", remedy="sign its own URL"
     )
 
 
@@ -153,10 +193,21 @@ async def read_index(
         with suppress(ObjectNotFound):
             index = await _read(settings, stores, url, urls if named is True else ())
             return await in_thread(_select, index, objects)
+    await _check_there(stores, objects[0])
     raise ObjectNotFound(
         "there is no index; write one with `streamrec index`, or set index to its URL",
         url=places[0],
     )
+
+
+async def _check_there(stores: Stores, shard: ObjectInfo) -> None:
+    """Check that a shard without an index is not missing, or a directory: the fault that counts.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    if shard.size is None:  # it was named, and not listed
+        await read_range(stores.store_for(shard.url), shard, 0, 1)
 
 
 async def _read(
@@ -172,21 +223,33 @@ async def _read(
 def _select(index: Index, objects: Sequence[ObjectInfo]) -> Index:
     """Return the entries of these shards."""
     names = names_apart([info.url for info in objects])
-    entries = (_entry(index, name, info) for name, info in zip(names, objects, strict=True))
+    found = [_find(index, name, info) for name, info in zip(names, objects, strict=True)]
+    entries = [entry for entry in found if entry is not None]
+    if len(entries) < len(found):
+        named = zip(names, objects, found, strict=True)
+        raise _lacking([(name, info) for name, info, entry in named if entry is None])
+    for info, entry in zip(objects, entries, strict=True):
+        check_version(info, entry.size, entry.etag)
     return Index(tuple(entries))
 
 
-def _entry(index: Index, name: str, info: ObjectInfo) -> ShardEntry:
+def _find(index: Index, name: str, info: ObjectInfo) -> ShardEntry | None:
     # The other name has a digest, which most need not wait for.
-    entry = index.get(name) or index.find(names_alone(name, info.url))
-    if entry is None:
-        raise StaleIndex(
-            f"the index has no shard of this name ({name}); write the index again with "
-            "`streamrec index`",
-            url=info.url,
-        )
-    check_version(info, entry.size, entry.etag)
-    return entry
+    return index.get(name) or index.find(names_alone(name, info.url))
+
+
+def _lacking(shards: Sequence[tuple[str, ObjectInfo]]) -> StaleIndex:
+    """Return the error for shards that are not in the index."""
+    names = [name for name, _ in shards]
+    says = f"the index has no shard of this name ({names[0]})"
+    if len(names) > 1:
+        two = " and ".join(names[:2])
+        says = f"{len(names)} shards of the source are not in the index, such as {two}"
+    return StaleIndex(
+        f"{says}; if the source names shards of another dataset, too, name only this dataset's; "
+        "otherwise write the index again with `streamrec index`",
+        url=shards[0][1].url,
+    )
 
 
 def apply_index(settings: DatasetSettings, index: Index) -> DatasetSettings:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Functions
     from streamrec.pipeline.dataset_identity import Identity
+    from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.plan.order.record_order import Order
     from streamrec.plan.reading.ranges import MemoryPlan
@@ -41,6 +42,7 @@ class Runs:
         objects: The shards in their order.
         index: The index of the shards; ``None``: the order is by shard.
         is_inferred: True if the features follow from some of the records.
+        excluded: The records that are never delivered; ``None``: no list was named.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Runs:
         objects: Sequence[ObjectInfo],
         index: Index | None,
         is_inferred: bool,
+        excluded: Exclusions | None,
     ) -> None:
         self._settings = settings
         self._functions = functions
@@ -60,6 +63,7 @@ class Runs:
         self._stores = stores
         self._objects = objects
         self._is_inferred = is_inferred
+        self._excluded = excluded
         self._sizes = {i: info.size for i, info in enumerate(objects) if info.size is not None}
         self._etags = {i: info.etag for i, info in enumerate(objects) if info.etag is not None}
         encodings = ((i, info.encoding) for i, info in enumerate(objects))
@@ -113,6 +117,7 @@ class Runs:
             functions=self._functions,
             windows=identity.windows(),
             draws=identity.draws,
+            changes=identity.changes(start.fingerprint),
             components=identity.components,
             next_use=self._next_use(orders[0]),
             limits=self._limits(ceiling),
@@ -142,7 +147,7 @@ class Runs:
             LearnedFacts(self._encodings),
             indexed=self._indexed,
         )
-        shards.entries = self._entries
+        shards.entries, shards.excluded = self._entries, self._excluded
         return shards
 
     def _limits(self, ceiling: RunCeiling) -> DecodeLimits:

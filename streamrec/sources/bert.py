@@ -151,7 +151,7 @@ KIND = SourceKind(
             help="BERT: put text in lower case, for an uncased model.  [yes]",
         ),
         Option(
-            name="do_whole_word_mask", type=bool, help="BERT: mask all pieces of a word, or none."
+            name="do_whole_word_mask", type=bool, help="BERT: mask all pieces of a word together."
         ),
         Option(
             name="max_seq_length",
@@ -188,7 +188,7 @@ KIND = SourceKind(
             type=int,
             least=2,
             metavar="N",
-            help="BERT: the least tokens that shorter pairs are filled to.  [2]",
+            help="BERT: the fewest tokens that shorter pairs are filled to.  [2]",
         ),
         Option(
             name="random_seed", type=int, metavar="N", help="BERT: the seed of all draws.  [12345]"
@@ -216,7 +216,7 @@ KIND = SourceKind(
         Option(
             name="use_v2_feature_names",
             type=bool,
-            help="BERT: input_word_ids and input_type_ids, as newer models have it.",
+            help="BERT: name features input_word_ids and input_type_ids, as newer models do.",
         ),
     ),
 )

@@ -217,7 +217,7 @@ KIND = SourceKind(
             name="null",
             metavar="TEXT",
             is_repeatable=True,
-            help="CSV: a text for a missing value. Repeatable.",
+            help="CSV: a text that stands for a missing value. Repeatable.",
         ),
     ),
 )

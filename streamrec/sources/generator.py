@@ -123,7 +123,7 @@ KIND = SourceKind(
         Option(
             name="source_version",
             metavar="TEXT",
-            help="Functions: a version, to be changed with the records.",
+            help="Functions: a version; change it when the records change.",
         ),
     ),
 )

@@ -63,7 +63,7 @@ FEATURES = Option(
     name="features",
     metavar="NAME[=TYPE],...",
     parse=parse_features,
-    help="Only these features, with types.",
+    help="Write only these features, with these types.",
 )
 KEY = Option(name="key", metavar="FEATURE", help="Records: the feature that determines the split.")
 OPTIONS = (
@@ -74,7 +74,7 @@ OPTIONS = (
         metavar="NAME=TYPE",
         is_repeatable=True,
         parse=parse_types,
-        help="Tables: a column's type, bytes, float32 or int64; all columns stay. Repeatable.",
+        help="Tables: a column's type, bytes, float32 or int64; other columns stay. Repeatable.",
     ),
     Option(
         name="drop",

@@ -1,4 +1,4 @@
-"""Resolution of a user's source to objects, and the stores that read them."""
+"""Resolution of a user's source to objects, and the stores that read them and what is beside."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.named_files import check_option_files, check_variables
 from streamrec.config.places import escape, is_http, split_chain, unescape
 from streamrec.config.schemes import FSSPEC, line_of, prefix_of
-from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.silence import Silence, cause_of
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import hint_at_place, pattern_in
-from streamrec.stores.base.protocol import ObjectInfo, in_thread, let_pass, read_range
+from streamrec.stores.base.protocol import ObjectInfo, Store, in_thread, let_pass, read_range
 from streamrec.stores.base.source_text import (
     expand,
     fixed_prefix,
@@ -35,7 +35,7 @@ from streamrec.stores.base.source_text import (
     with_one_name,
 )
 from streamrec.stores.cache.cached_store import CachedStore
-from streamrec.stores.cache.configured_cache import open_cache
+from streamrec.stores.cache.piece_cache import open_cache
 from streamrec.stores.processes.process_store import RemoteProcessStore
 from streamrec.surroundings import hold_standard_descriptors
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base.protocol import BeforeRequest
     from streamrec.stores.processes.fetch_processes import FetchProcesses
 
-from streamrec.stores.base.protocol import Store
 
 LOOKS = 32
 """Names with special characters that are looked up at the same time."""
@@ -372,3 +371,35 @@ def make_store(
     make = partial(_class_of(url), before_request=before_request)
     options = {} if line.is_local else options
     return make(options) if line.store != FSSPEC else make(scheme_of(url), options)
+
+
+async def read_beside(
+    stores: Stores, url: str, shards: Sequence[str], most: int, *, what: str, remedy: str
+) -> bytes:
+    """Read an object that stands beside shards: an index, or a manifest.
+
+    The query of an http URL may be a signature. One of a folder opens what is beside the shards,
+    too; it is the same for all of them. One of an object opens nothing else.
+
+    Args:
+        stores: The stores, one of which has the object.
+        url: The object, with the query that all shards share.
+        shards: The shards.
+        most: The most bytes that are read.
+        what: The object in words, for errors.
+        remedy: What to do if the shards' signatures do not open it.
+
+    Raises:
+        ConfigError: The shards have signatures, and those do not open it.
+        StoreError: It cannot be read.
+    """
+    try:
+        data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, most)
+    except AccessDenied as error:
+        if not any(is_http(shard) and "?" in shard for shard in shards):
+            raise
+        raise ConfigError(
+            f"the {what} beside the shards cannot be read ({error}): the signature of a URL opens "
+            f"one object, unless its policy names a folder; {remedy}"
+        ) from None
+    return data.tobytes()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from streamrec.config.named_files import check_regular, open_regular
 from streamrec.config.places import escape, local_path, split_chain, unescape
 from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound, StoreError
@@ -17,11 +18,11 @@ from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.protocol import ObjectInfo, check_pin, file_version, split_bucket
-from streamrec.stores.base.regular_file import check_regular, open_regular
 from streamrec.stores.base.source_text import (
     expand,
     held_in,
     is_glob,
+    is_hidden,
     is_pattern,
     with_holder,
     with_one_name,
@@ -295,16 +296,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
     # By the parts of the path: as a text, "a-b/c" would come between "a" and "a/b".
     names = sorted(files, key=lambda name: name.split("/"))
-    return {name: files[name] for name in names if not (is_companion(name) or _is_hidden(name))}
-
-
-def _is_hidden(name: str) -> bool:
-    """Return whether a name below a directory has a part that begins with a dot.
-
-    Nobody put those there on purpose: a notebook's copies, a version control's folder, and what
-    macOS keeps beside each file.
-    """
-    return any(part.startswith(".") and part not in (".", "..") for part in name.split("/"))
+    return {name: files[name] for name in names if not (is_companion(name) or is_hidden(name))}
 
 
 def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:
@@ -314,7 +306,7 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
         if not Path(place).is_dir():
             return None
         entries = (entry.name for entry in os.scandir(place) if not entry.is_dir())
-        return [name for name in entries if not _is_hidden(name)]
+        return [name for name in entries if not is_hidden(name)]
     holder, _ = held_in(place, storage_options)
     # A pattern of shards, whose directory no job need have the right to list, names no directory.
     last = split_chain(place).link.rpartition("/")[2]
@@ -325,7 +317,7 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
     # Without files of its own it may still hold directories; the first name below tells.
     if not infos and not stores.has_any(root):
         return None
-    return [file.name for file in _files_of(stores, infos) if not _is_hidden(file.name)]
+    return [file.name for file in _files_of(stores, infos) if not is_hidden(file.name)]
 
 
 def _directory(place: str) -> str:
@@ -357,7 +349,7 @@ def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator
         path = Path(name)
         if path.is_dir():
             files = (file for file in path.iterdir() if not file.is_dir())
-            shown = (file for file in files if not _is_hidden(file.name))
+            shown = (file for file in files if not is_hidden(file.name))
             yield from (_of_path(str(file)) for file in shown if file.name.endswith(suffixes))
         elif path.exists():
             yield _of_path(str(path))
@@ -435,7 +427,7 @@ def _find_named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> 
     except StoreError as error:
         raise missing or error from None
     links = {info: split_chain(info.url).link for info in infos}
-    shown = (info for info in infos if not _is_hidden(links[info].rpartition("/")[2]))
+    shown = (info for info in infos if not is_hidden(links[info].rpartition("/")[2]))
     return [info for info in shown if links[info].endswith(suffixes)]
 
 

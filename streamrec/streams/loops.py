@@ -15,6 +15,7 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError, StreamrecError
@@ -30,6 +31,29 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("streamrec")
+
+
+class Blocked:
+    """The seconds for which a loop waits for batches; a block of it is one wait."""
+
+    __slots__ = ("_ended", "_since")
+
+    def __init__(self) -> None:
+        self._ended = 0.0
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        self._since = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        since, self._since = self._since, None
+        self._ended += perf_counter() - (since or 0.0)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds until now, those of a wait that goes on among them; from any thread."""
+        since = self._since
+        return self._ended + (0.0 if since is None else perf_counter() - since)
 
 
 class Lookahead:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.config.keywords import (
+        Audit,
         ColumnKeywords,
         Engine,
         Features,
@@ -98,9 +99,10 @@ def open(  # noqa: A001 - the public name: streamrec.open
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
         batch_size: Records per rank and batch. ``None``: the stream gives single records, each as
             bytes, or as a dict of its features.
-        **settings: The others, which ``help(streamrec.open)`` lists. A function given as
-            ``filter``, ``map`` or ``transform`` that has a second parameter named ``rng`` gets a
-            ``numpy.random.Generator``, which follows from the seed, the epoch and its place.
+        **settings: All other settings; ``help(streamrec.open)`` lists them. If a ``filter``,
+            ``map`` or ``transform`` has a second parameter named ``rng``, it gets a
+            ``numpy.random.Generator`` that follows from the seed, the epoch and the place in the
+            data.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -195,14 +197,15 @@ def mix(
     """Open several sources as one stream, mixed record by record: ``streamrec.mix``.
 
     Args:
-        components: By name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``; or, with
-            ``weights``, the source alone. Sources are those of ``open``.
-        features: Those of all components, as for ``open``.
+        components: For each name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``;
+            with ``weights``, only the source. Sources are as for ``open``.
+        features: The features of all components, as for ``open``.
         batch_size: As for ``open``.
-        weights: Pairs of a record's number and the weights, by name, that hold from there on. They
-            count the records of all ranks, in their order, before a filter; the first is 0.
-        **settings: The others, which ``help(streamrec.mix)`` lists. ``exhausted`` says
-            what becomes of a component that ends.
+        weights: Pairs of a record's number and the weights, by name, that hold from this record on.
+            The records of all ranks are counted, in their order, before a filter; the first number
+            is 0.
+        **settings: All other settings; ``help(streamrec.mix)`` lists them. ``exhausted`` says what
+            a component does at its end.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -236,6 +239,15 @@ def _is_weighted(part: Any) -> bool:
 
 
 def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]:
+    return Stream(checked(source, features, settings))
+
+
+def checked(source: Any, features: Any, settings: dict[str, Any]) -> StreamSettings:
+    """Check all that ``open`` was given, and return the settings of the stream.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
     plain = features if isinstance(features, str) else describe(features)
     if settings.get("dtypes") is not None:
         settings["dtypes"] = dtype_names(settings["dtypes"])
@@ -244,7 +256,7 @@ def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]
         parser_of(narrow(plain, settings.get("dtypes") or []))
     # The absolute places come last, since they replace the settings' own.
     values = {"source": source, "features": plain, **settings, **_absolute(settings)}
-    return Stream(validate(StreamSettings, values))
+    return validate(StreamSettings, values)
 
 
 def connect(
@@ -262,35 +274,39 @@ def connect(
     engine: Engine | None = None,
     replicas: bool = False,
     restart: bool = False,
+    audit: Audit | None = None,
     **others: Never,
 ) -> Stream[Any]:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
-    Where a feeder is lost, drained or replaced, the stream goes on at the next, from the batch
+    If a feeder is lost, drained or replaced, the stream goes on at the next feeder, from the batch
     after the last one.
 
     Args:
         address: ``tcp://host:port/dataset``, ``tls://...`` or ``unix:///path#dataset``. Several
-            hosts have commas between; a name with many addresses is all of them.
+            hosts have commas between; a name with many addresses stands for all.
         rank: The part of the stream to read, from 0; ``"auto"``: as a framework or the launcher
             says.
         world_size: The number of parts.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
-        token: The secret that the feeder asks for, or ``file:/path``: it is read again for each
-            connection. It is sent over TLS and on this machine alone.
+        token: The feeder's secret, or ``file:/path`` of a file with it, which is read again for
+            each connection. It is sent only over TLS or on this machine.
         tls: For ``tls://``: the path of a file of authorities to trust, or a mapping with the paths
-            ``ca``, and ``cert`` and ``key`` to show, which are read again for each connection;
+            of this file (``ca``) and of the client's certificate (``cert``, ``key``). The files are
+            read again for each connection;
             ``None`` or ``True``: trust the system's authorities. The host of the address must stand
             in the feeder's certificate.
-        fingerprint: Refuse a feeder that serves another dataset or order than this.
-        stall_timeout: Seconds without anything of the stream before ``Stalled`` says so.
+        fingerprint: The fingerprint of an earlier stream: refuse a feeder with another dataset or
+            order.
+        stall_timeout: Seconds without anything of the stream until ``Stalled`` is raised.
         connect_timeout: Seconds for each attempt to connect.
-        retry_for: Seconds to try after a failure before it becomes an error; 0: not at all.
-        engine: ``"process"``: for a plain ``for``, a process of its own receives, however busy
-            this one keeps the interpreter; ``"thread"``: a thread does. ``None``: whoever takes
-            the batches, or for TLS a process, without a GIL a thread.
-        replicas: Other clients read the same rank: the feeder reads once for all of them.
-        restart: Each loop begins at the beginning of the run, also after a ``break``.
+        retry_for: Seconds to try other feeders after a failure; 0: a failure is an error at once.
+        engine: ``"process"``: for a plain ``for``, a process of its own receives, even if this
+            process keeps the interpreter busy; ``"thread"``: a thread receives. ``None``: the
+            thread that takes the batches, but for TLS a process, or without a GIL a thread.
+        replicas: True: other clients read the same rank, and the feeder reads once for all of them.
+        restart: True: each loop begins at the beginning of the run, even after a ``break``.
+        audit: As for ``open``, with storage options of its own.
         **others: Refused, since the feeder's configuration has all other settings.
 
     Raises:
@@ -313,6 +329,7 @@ def connect(
         "engine": engine,
         "replicas": replicas,
         "restart": restart,
+        "audit": audit,
     }
     return Stream(validate(FeederSettings, values))
 

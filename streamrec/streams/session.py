@@ -1,8 +1,8 @@
 """Sessions: readers for a stream, in its event loop, in a thread or in an engine process.
 
 A feed (:mod:`streamrec.feeder.client.client`) is a session as well, be it of a feeder or of an
-engine process, whose speed the trainer's interpreter lock cannot limit; so is a warm start.
-:mod:`streamrec.streams.loops` says what all of them do.
+engine process, whose speed the trainer's interpreter lock cannot limit; so is a warm start
+(:mod:`streamrec.streams.warm_start`). :mod:`streamrec.streams.loops` says what all of them do.
 
 What reads in this process and what talks to another are imported where they are used: a program
 that needs one of them does not wait for the import of both.
@@ -13,23 +13,19 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, Unpack
 
-from streamrec.config.dataset import MIB
 from streamrec.config.memory_budget import memory_budget
-from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.client.welcome import facts_of
 from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.flow.recall import on_recall
-from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS
-from streamrec.pipeline.terms.memory_needs import COUNTERS, Measures
-from streamrec.plan.reading.ranges import least_budget, sent_bytes
+from streamrec.pipeline.terms.memory_needs import Measures
+from streamrec.plan.reading.ranges import sent_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
     from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
-    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.streams.ranks import Rank
 
     Begin: TypeAlias = "ResumePoint | Callable[[Dataset], Entry]"
@@ -76,12 +71,13 @@ class LoopSession:
         self._rank = rank
         self._budget = entry.budget
         self._batch_size = dataset.settings.batch_size
-        self.fingerprint = dataset.fingerprint(self._batch_size, rank.world_size)
-        """Everything that determines the order of the batches."""
         # A list, as WELCOME has it: a session must not tell by its type who reads.
         self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
         self._run = self._start(entry.position, measures)
+        # Changes of a mix's weights come from the place where it begins.
+        self.fingerprint = self._run.position.fingerprint
+        """Everything that determines the order of the batches."""
         self.loop = asyncio.get_running_loop()
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
         self._ready = asyncio.Event()
@@ -137,6 +133,12 @@ class LoopSession:
         """Decode no further than to the end of the pictures begun, from any thread."""
         if self._ready.is_set():
             self._run.interrupt()
+
+    async def enlarge(self) -> None:
+        """Read on, in this run and later ones, with all of the memory of the settings."""
+        await self._wait_for_begin()
+        self._budget = None
+        self._run.enlarge(self._dataset.memory(self._rank.world_size))
 
     async def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
@@ -257,6 +259,10 @@ class ThreadSession(_InThread[LoopSession]):
             self._session.interrupt()
             raise
 
+    def enlarge(self) -> None:
+        """Read on with all of the memory of the settings."""
+        self._bridge.call(self._session.enlarge())
+
     def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
         return self._bridge.call(self._session.halt())
@@ -286,6 +292,7 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
     Raises:
         ConfigError: No process can be started.
     """
+    budget = memory_budget(settings)
     # The process imports its libraries while this one imports what talks to it.
     engine = Engine.start(order)
     on_recall(engine.process.kill)
@@ -299,7 +306,9 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
             rank=rank.rank,
             world_size=rank.world_size,
             batch_size=settings.batch_size,
-            credit_bytes=sent_bytes(memory_budget(settings)),
+            credit_bytes=sent_bytes(budget),
+            # As much as decoded batches may take, so that a large one has a place to lie in.
+            shared_bytes=budget // 2,
         )
     except BaseException:
         engine.close()
@@ -359,159 +368,3 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
         raise
     feed.begin()
     return feed
-
-
-# -- the warm start --------------------------------------------------------------------------------
-
-# First batches come from a thread, while the engine process imports its libraries. The thread has a
-# small budget, and the process goes on after the last of its batches. This takes a stream that can
-# go on anywhere at little cost, and that calls no function of the user's: those belong into the
-# process. The thread reads a short run alone, since that is over before the process is ready.
-
-BUDGET = 64 * MIB
-"""Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
-ENOUGH = 4 * MIB
-"""Bytes of records after which the thread reads no further. It shares the cores, and the lock of
-the interpreter, with the trainer and the process that is to be ready soon: half a second of it
-beside a busy trainer delays the process by more than a second."""
-SHORT = BUDGET
-"""Bytes of shards that a short run reads at most: the thread has room for all of them at once."""
-
-
-def can_warm_start(settings: DatasetSettings) -> bool:
-    """Return whether a stream can go on in another process at the cost of its read-ahead alone.
-
-    Windows would be filled twice, packs begun twice, and what is skipped counted twice.
-    """
-    holds = settings.has_windows or settings.weights is not None or settings.pack is not None
-    calls = any(getattr(settings, name) is not None for name in FUNCTIONS)
-    return not (holds or calls) and settings.on_corrupt == "raise"
-
-
-class WarmStartSession:
-    """A session that reads the first batches in a thread, and all others in the engine process.
-
-    Args:
-        settings: Those of a stream that :func:`can_warm_start`.
-        rank: The part of it to read.
-        position: The place to begin at.
-
-    Raises:
-        StreamrecError: The dataset cannot be opened, or the position does not fit it.
-    """
-
-    is_async: Literal[False] = False
-
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
-        def begin(dataset: Dataset) -> Entry:
-            """Give the thread all of the memory for a short run, which it reads alone."""
-            order = order_for(settings, dataset.objects)
-            self._call = partial(call_engine, settings, rank, order)
-            self._is_short = _is_short(settings, rank, dataset.objects)
-            return Entry(position, None if self._is_short else _small_budget(dataset))
-
-        # This opens the dataset and calls begin, so the attributes of begin are there after it.
-        # Without fetch processes, which would start twice.
-        alone = settings.model_copy(update={"fetch_processes": 0})
-        thread = ThreadSession(alone, rank, begin)
-        self._is_first = True
-        """False after the first run: whoever runs a short stream again does it often."""
-        self._failure: StreamrecError | None = None
-        """The failure to start the process, to be raised in place of the next batch."""
-        self._feed: BlockingFeed | None = None
-        """The feed of the process, once that was started."""
-        self._thread: ThreadSession | None = thread
-        self._session: ThreadSession | BlockingFeed = thread
-        self._end: Position | None = None
-        """The position where the process goes on, once the thread reads no further."""
-        self._counted: dict[str, Any] = {}
-        """Counts of the thread in the present run."""
-        self.fingerprint = thread.fingerprint
-        """Everything that determines the order of the batches."""
-        self.settings = thread.settings
-        """Facts of the dataset."""
-
-    @property
-    def position(self) -> dict[str, Any] | None:
-        """The state after the last batch taken."""
-        return self._session.position
-
-    def receive(self) -> Batch:
-        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        if self._thread is not None and self._feed is not None:
-            try:
-                self._hand_off(self._thread, self._feed)
-            except (FeedError, Stalled) as error:
-                error.position = self.position  # what the thread has ready is not delivered yet
-                raise
-        batch = self._session.receive()
-        # Not before: on two cores the process's imports would delay the first batch.
-        if self._feed is None and not (self._is_short and self._is_first):
-            self._start()
-        return batch
-
-    def _start(self) -> None:
-        """Start the process; a failure waits for the next call, as this one has its batch."""
-        try:
-            self._feed = self._call()
-        except StreamrecError as error:
-            self._failure = error
-
-    def subscribe(self) -> None:
-        """Start the next run, where the last one ended."""
-        self._counted = {}
-        self._is_first = False
-        self._session.subscribe()
-
-    def statistics(self) -> dict[str, Any]:
-        """Return the counters of the present run, summed, and the gauges of whoever reads now."""
-        # Gauges are of whoever reads now; only counts add up.
-        now = self._session.statistics()
-        return now | {name: now.get(name, 0) + count for name, count in self._counted.items()}
-
-    def close(self) -> None:
-        """Stop, and leave nothing behind."""
-        if self._thread is not None:
-            self._thread.close()
-        if self._feed is not None:
-            self._feed.close()
-
-    def _hand_off(self, thread: ThreadSession, feed: BlockingFeed) -> None:
-        """Have the process go on after what the thread has ready, and close the thread then."""
-        is_enough = not self._is_short and thread.statistics().get("bytes_used", 0) >= ENOUGH
-        if self._end is None and (feed.answers or is_enough):
-            self._end = thread.halt()
-        if self._end is None:
-            return
-        # The process begins after what the thread has ready, so that is delivered first.
-        is_through = self._step() >= self._end.step
-        if not feed.has_begun and (is_through or feed.answers):
-            feed.begin(self._end)
-        if is_through:
-            counts = thread.statistics()
-            self._counted = {name: counts[name] for name in COUNTERS if name in counts}
-            self._session, self._thread = feed, None
-            thread.close()
-
-    def _step(self) -> int:
-        position = self._session.position
-        return 0 if position is None else int(position["step"])
-
-
-def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInfo]) -> bool:
-    """Return whether a run is known to read few bytes."""
-    # An epoch of steps may go through the shards many times, so their sizes say nothing of it.
-    if settings.epochs is None or settings.steps_per_epoch is not None:
-        return False
-    # A shard whose size the store does not tell may be large.
-    sizes = [inf if info.size is None else info.size for info in objects]
-    # Each rank reads about an equal share of the shards.
-    return settings.epochs * sum(sizes) <= SHORT * rank.world_size
-
-
-def _small_budget(dataset: Dataset) -> int:
-    """Return the bytes for the thread: few, if the lanes can do with them."""
-    return min(memory_budget(dataset.settings), max(BUDGET, least_budget(dataset.lanes)))

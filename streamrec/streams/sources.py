@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
+    from streamrec.plan.state.position import Position
+    from streamrec.plan.state.resume_point import ResumePoint
 
 
 def shards(source: Source, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    """List the shards that a source names, sorted, as for splits by hand: ``streamrec.shards``.
+    """List the shards that a source names, sorted: ``streamrec.shards``.
 
     Only globs ask the store. Single names are not looked up.
 
@@ -67,9 +69,9 @@ def infer_features(
 ) -> dict[str, FeatureSpec]:
     """Infer specs from the first Examples of some shards: ``streamrec.infer_features``.
 
-    They fit these few hundred records, so look at them before you train: a feature whose number
-    of values happens to be constant there is a ``FixedLenFeature``. A feature of pictures is an
-    ``Image``, which decodes them; ``features="infer"`` leaves them encoded.
+    The specs fit these few hundred records, so look at them before you train: a feature whose
+    number of values happens to be constant in them is a ``FixedLenFeature``. A feature of pictures
+    is an ``Image``, which decodes them; ``features="infer"`` leaves them encoded.
 
     Args:
         source: As for ``streamrec.open``.
@@ -130,6 +132,37 @@ async def _length(settings: DatasetSettings, world_size: int) -> int | None:
     return dataset.length(settings.batch_size, world_size)
 
 
+def can_jump(settings: object) -> bool:
+    """Return whether settings tell the place after some steps: an index counts all records."""
+    if not isinstance(settings, StreamSettings) or settings.index is None:
+        return False
+    return settings.weights is None and settings.filter is None and settings.pack is None
+
+
+async def place_after(
+    settings: StreamSettings, rank: Rank, point: ResumePoint, steps: int
+) -> Position:
+    """Return the place of a rank after steps that nobody reads.
+
+    Args:
+        settings: Those of a stream that :func:`can_jump`.
+        rank: The rank.
+        point: The place before these steps.
+        steps: Number of batches (or single records).
+
+    Raises:
+        StreamrecError: The index cannot be read, or the place does not fit it.
+    """
+    from streamrec.pipeline.dataset import Dataset
+
+    dataset = await Dataset.open(settings.dataset())
+    try:
+        size = settings.batch_size
+        return dataset.run(**rank._asdict(), batch_size=size, position=point).after(steps)
+    finally:
+        await dataset.aclose()
+
+
 def read_records(
     url: str | PathLike[str],
     offset: int = 0,
@@ -145,8 +178,8 @@ def read_records(
 
     Args:
         url: The shard, as a URL or a path.
-        offset: Bytes: where the frame begins of the record to begin with. In a compressed shard it
-            is one in the decompressed bytes, and what stands before is read and passed over.
+        offset: The byte at which the frame of the first record begins. In a compressed shard it
+            counts decompressed bytes, and the bytes before it are read and dropped.
         compression: As for ``streamrec.open``.
         check_crc: Check both CRCs of every record.
         max_record_bytes: As for ``streamrec.open``.

@@ -11,11 +11,11 @@ A process stands in for a thread where threads share the interpreter's lock with
 from __future__ import annotations
 
 import sys
-import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from streamrec.config import StreamSettings
+from streamrec.config.audit import AuditSettings, log_in_full, read_audit
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.plain_values import (
     AUTO,
@@ -34,28 +34,36 @@ from streamrec.config.plain_values import (
 from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.engine.engine import is_started_ahead
 from streamrec.feeder.functions.map_identity import identify, with_identity
-from streamrec.masking import masked
+from streamrec.flow import callers
+from streamrec.masking import mask_urls, masked
 from streamrec.pipeline.batch.functions import SETTINGS, load
 from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.streams.session import (
     LoopSession,
     ThreadFeed,
     ThreadSession,
-    WarmStartSession,
-    can_warm_start,
     open_engine,
     open_relay,
 )
+from streamrec.streams.warm_start import WarmStartSession, can_warm_start
 from streamrec.surroundings import has_gil, has_interpreter, has_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, PositiveInt
+    from pydantic import (
+        BeforeValidator,
+        Field,
+        InstanceOf,
+        NonNegativeFloat,
+        PositiveFloat,
+        PositiveInt,
+    )
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.plan.state.resume_point import ResumePoint
+    from streamrec.streams.audit_log import AuditLog
     from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Rank
 
@@ -80,6 +88,7 @@ _KINDS: Mapping[str, Kind] = {
     "engine": one_of(None, "process", "thread"),
     "replicas": flag,
     "restart": flag,
+    "audit": either(NONE, read_audit),
 }
 
 
@@ -100,6 +109,7 @@ class FeederSettings(LazySettings):
     engine: Literal["process", "thread"] | None
     replicas: bool
     restart: bool
+    audit: Annotated[AuditSettings | None, BeforeValidator(log_in_full)]
 
     unshown = ("token",)
     kinds = _KINDS
@@ -132,6 +142,29 @@ def functions_of(description: Description) -> SentFunctions | None:
     return SentFunctions.of(functions)
 
 
+LOGGED = (
+    "source", "index", "batch_size", "shuffle", "seed", "shuffle_window", "lanes", "epochs",
+    "steps_per_epoch", "remainder", "weights", "exhausted", "length_buckets", "on_corrupt",
+    "corrupt_budget", "compression",
+)  # fmt: skip
+"""The settings that an audit log tells, since its check needs them. Functions are not among them:
+whoever can write into a log must not choose what its check calls."""
+
+
+def open_log(description: Description) -> AuditLog | None:
+    """Return the audit log of a stream; ``None``: nobody wants one."""
+    if description.audit is None:
+        return None
+    from streamrec.streams.audit_log import AuditLog  # few streams have one
+
+    if isinstance(description, FeederSettings):
+        return AuditLog(description.audit, None, {})
+    values = {name: getattr(description, name) for name in LOGGED}
+    defaults = StreamSettings.defaults
+    about = {name: mask_urls(value) for name, value in values.items() if value != defaults[name]}
+    return AuditLog(description.audit, description.storage_options, about)
+
+
 def start(
     description: Description,
     rank: Rank,
@@ -159,9 +192,8 @@ def start(
         # The user asked for a process: a thread in its place would be a silent loss of speed.
         if description.engine is not None:
             raise functions.error
-        warnings.warn(
-            f"a thread reads, and shares the interpreter with the training: {functions.error}",
-            stacklevel=2,
+        callers.warn_user(
+            f"a thread reads, and shares the interpreter with the training: {functions.error}"
         )
         return ThreadSession(settings, rank, position)
 
@@ -214,10 +246,9 @@ def _can_start_processes() -> bool:
     """Return whether an engine process can be started; warn where none can."""
     if has_interpreter():
         return True
-    warnings.warn(
+    callers.warn_user(
         "a thread reads, and shares the interpreter with the training: an engine process needs a "
-        f"Python interpreter, but sys.executable is {sys.executable!r}; set it to the path of one",
-        stacklevel=2,
+        f"Python interpreter, but sys.executable is {sys.executable!r}; set it to the path of one"
     )
     return False
 
@@ -238,8 +269,8 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
 
 def _route(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
     route = dict(settings) | rank._asdict() | {"position": position}
-    # They are for this side: feeders know neither.
-    del route["engine"], route["restart"]
+    # They are for this side: feeders know none of them.
+    del route["engine"], route["restart"], route["audit"]
     return route
 
 

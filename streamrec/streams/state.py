@@ -8,19 +8,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from streamrec.errors import BatchOutOfOrder, Busy, MalformedPosition
+from streamrec.plan.order.weight_changes import change_from
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
 from streamrec.streams import ranks
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from streamrec.pipeline.batch.batch import Batch
+    from streamrec.streams.audit_log import AuditLog, LogMark
     from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Assignment, Rank
 
@@ -56,6 +59,8 @@ class Mark(NamedTuple):
     batches: int
     records: int
     starts: Starts
+    logged: LogMark | None = None
+    """The point of the audit log, if there is one."""
 
     @property
     def taken(self) -> tuple[ResumePoint, ...]:
@@ -69,9 +74,14 @@ class Mark(NamedTuple):
 
 
 class Cursor:
-    """The place after what was taken. It knows no session, and outlives each of them."""
+    """The place after what was taken. It knows no session, and outlives each of them.
 
-    def __init__(self) -> None:
+    Args:
+        log: The audit log of all that is taken; ``None``: nobody wants one.
+    """
+
+    def __init__(self, log: AuditLog | None = None) -> None:
+        self.log = log
         self._resume_points: Points = (Beginning(),)
         """The place after all that came; one of each rank, if their states were loaded."""
         self._starts = Starts(self._resume_points, self._resume_points)
@@ -137,6 +147,32 @@ class Cursor:
         self._begin_at(self._starts.run or (Beginning(self.run_epoch),))
         return True
 
+    def arrive(self) -> None:
+        """Let the next loop begin here, also where each loop begins its run again."""
+        self._starts = self._starts._replace(loop=self.mark().taken)
+
+    @contextmanager
+    def passing_over(self) -> Iterator[None]:
+        """Count nothing of what is taken meanwhile: it is for nobody."""
+        # A loop that begins its run again must not do so for what is dropped.
+        self.arrive()
+        mark, step = self.mark(), self.step
+        if self.log is not None:
+            self.log.pause()
+        try:
+            yield
+            self.batches, self.records = mark.batches, mark.records
+            self.arrive()
+        finally:
+            if self.log is not None:
+                self.log.pass_over(step, self.step - step, mark.taken)
+
+    def jump(self, position: Position) -> None:
+        """Go on at a later position of this run, or at the beginning of the next one."""
+        if position.run_epoch != self.run_epoch:
+            self._begin_at((position,))
+        self._go_to(position)
+
     def settle(self) -> None:
         """Go back to the rows that wait, as a session ends: the next one reads them again."""
         self._go_to(*self.mark().taken)
@@ -149,6 +185,8 @@ class Cursor:
         """
         self._check(position.step)
         self._begin_at((position,))
+        if self.log is not None:
+            self.log.cut()
 
     def take(self, batch: Batch) -> None:
         """Take a whole batch.
@@ -157,9 +195,12 @@ class Cursor:
             BatchOutOfOrder: It is not the one that was due.
         """
         self._check(batch.next_position.step - 1)
+        before = self._resume_points
         self._go_to(batch.next_position)
         self.batches += 1
         self.records += len(batch)
+        if self.log is not None:
+            self.log.take(batch, before)
 
     def receive(self, batch: Batch) -> None:
         """Receive a batch whose rows are taken one by one.
@@ -169,14 +210,19 @@ class Cursor:
         """
         # Steps of single records count rows, so the batch began as many steps before its end.
         self._check(batch.next_position.step - len(batch))
+        before = self._resume_points
         self._go_to(batch.next_position)
         self._rows.extend(_rows_of(batch))
         self.batches += 1
+        if self.log is not None:
+            self.log.receive(batch, before)
 
     def row(self) -> Row | bytes:
         """Take a row; a raw record is its bytes."""
         row = self._rows.popleft()
         self.records += 1
+        if self.log is not None:
+            self.log.row()
         return row
 
     def mark(self) -> Mark:
@@ -188,6 +234,7 @@ class Cursor:
             batches=self.batches,
             records=self.records,
             starts=self._starts,
+            logged=None if self.log is None else self.log.mark(),
         )
 
     def go_back(self, mark: Mark) -> None:
@@ -195,6 +242,30 @@ class Cursor:
         self._go_to(*mark.taken)
         self.batches, self.records = mark.batches, mark.records
         self._starts = mark.starts
+        if self.log is not None and mark.logged is not None:
+            self.log.go_back(mark.logged)
+
+    @property
+    def mix_changes(self) -> str:
+        """The changes of a mix's weights, as text."""
+        return self._resume_points[0].mix_changes
+
+    def change_weights(self, step: int, weights: Mapping[str, float]) -> None:
+        """Change the weights of a mix from a step on, and go on from the same place.
+
+        Raises:
+            MalformedPosition: They have changed too often.
+        """
+
+        def changed(points: Points) -> Points:
+            changes = (change_from(point.mix_changes, step, weights) for point in points)
+            return tuple(map(_with_changes, points, changes))
+
+        loop, run = self._starts
+        points = changed(self.mark().taken)
+        starts = Starts(changed(loop), None if run is None else changed(run))
+        self._go_to(*points)
+        self._starts = starts
 
     def resume_point(self, rank: Rank) -> ResumePoint:
         """Return the place where a rank goes on.
@@ -225,6 +296,10 @@ class Cursor:
                 "the last batch that was taken",
                 step=step,
             )
+
+
+def _with_changes(point: ResumePoint, mix_changes: str) -> ResumePoint:
+    return point.with_changes(mix_changes)
 
 
 def _rows_of(batch: Batch) -> Sequence[Row | bytes]:
@@ -264,12 +339,13 @@ class Stateful:
 
     Args:
         assignment: The rank whose state it is.
+        log: The audit log of what is taken; ``None``: there is none.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, log: AuditLog | None = None) -> None:
         self._assignment = assignment
         self._session: PlainSession | AsyncSession | None = None
-        self._cursor = Cursor()
+        self._cursor = Cursor(log)
         self._elsewhere = False
         """True once the cursor was moved: the open session no longer reads where it is."""
         self._ended = False
@@ -279,9 +355,14 @@ class Stateful:
         return self._state_at(self._cursor.mark())
 
     def _state_at(self, mark: Mark) -> dict[str, Any]:
+        if self._cursor.log is not None:
+            self._cursor.log.save()
         # States of several ranks were loaded, and nothing was taken since: they are merged now.
         one, *others = mark.taken
-        return (for_rank(mark.taken, *self._rank()) if others else one).to_dict()
+        place = for_rank(mark.taken, *self._rank()) if others else one
+        # A loader that looks ahead asks for a place before one at which weights were set.
+        changes = self._cursor.mix_changes
+        return (place if place.mix_changes == changes else place.with_changes(changes)).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, or from those of all ranks for another world size.

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import logging
-import weakref
-from functools import partial
+import asyncio
 from itertools import islice
+from socket import gethostname
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from typing_extensions import TypeVar
 
 from streamrec.config import StreamSettings
-from streamrec.config.arguments import count_of
+from streamrec.config.arguments import count_of, seconds_of
 from streamrec.config.habits import METHODS
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
+from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.loop_delay import LoopShare
 from streamrec.masking import masked
-from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.first_batch import warn_of_records_left_out, warn_of_small_budget
-from streamrec.streams.loops import ComingSession, Lookahead
-from streamrec.streams.sources import length_of
-from streamrec.streams.start import functions_of, name_of, start, start_async
-from streamrec.streams.state import Row, Stateful, Turn, busy
+from streamrec.streams.loops import Blocked, ComingSession
+from streamrec.streams.session_owner import SessionOwner
+from streamrec.streams.sources import can_jump, length_of, place_after
+from streamrec.streams.start import name_of
+from streamrec.streams.state import Row, Turn, busy
 from streamrec.values.columns import html_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.fingerprint import Fingerprint
-    from streamrec.plan.state.resume_point import ResumePoint
+    from streamrec.plan.state.position import Position
     from streamrec.streams.loops import AsyncSession, PlainSession
-    from streamrec.streams.ranks import Assignment, Rank
+    from streamrec.streams.ranks import Assignment
+    from streamrec.streams.reports import Reporter
     from streamrec.streams.start import Description
     from streamrec.streams.state import Mark
 
@@ -44,15 +44,12 @@ if TYPE_CHECKING:
 Item = TypeVar("Item", default=Any)
 
 
-log = logging.getLogger("streamrec")
-
-
 def _item_of(thing: Batch | Row | bytes) -> Any:
     """Return what the consumer of a stream gets: a batch, or a single record."""
     return thing.record() if isinstance(thing, Row) else thing
 
 
-class Stream(Stateful, Generic[Item]):
+class Stream(SessionOwner, Generic[Item]):
     """Batches (or single records), for ``for`` and ``async for`` alike.
 
     ``for`` runs the stream's epochs and ends; iterating again goes on with the next epoch. After a
@@ -61,19 +58,14 @@ class Stream(Stateful, Generic[Item]):
     """
 
     def __init__(self, description: Description, assignment: Assignment | None = None) -> None:
-        super().__init__(assignment or ranks.assign(description.rank, description.world_size))
-        self._description = description
-        self._finalizer: weakref.finalize[..., Stream[Item]] | None = None
+        assigned = assignment or ranks.assign(description.rank, description.world_size)
+        super().__init__(description, assigned)
         # Kept beyond a session, so that the index is read once.
         self._length: int | None = None
-        self._blocked = 0.0
-        self._is_empty = False
-        """True once it was said that there was no record."""
+        self._blocked = Blocked()
+        self._reports: list[Reporter] = []
         self._turn = Turn()
         self._share = LoopShare()
-        self._lookahead = Lookahead()
-        self._functions: SentFunctions | None = None
-        """The functions with all that they read when the session began."""
         forks.watch(self, Stream._leave_to_parent)
 
     if not TYPE_CHECKING:  # a type checker would take any name for an attribute
@@ -109,7 +101,9 @@ class Stream(Stateful, Generic[Item]):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_reports()
         self._close()
+        self._close_log()
 
     def __iter__(self) -> Self:
         self._begin_loop(is_async=False)
@@ -141,37 +135,31 @@ class Stream(Stateful, Generic[Item]):
     def _next(self) -> Batch | Row | bytes:
         if self._ended:
             raise StopIteration
-        began = perf_counter()
+        self._check_log()
         try:
-            batch = self._lookahead.receive(self._sync())
+            with self._blocked:
+                batch = self._lookahead.receive(self._sync())
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
-        finally:
-            self._blocked += perf_counter() - began
         return self._take(batch)
 
     def prefetch(self) -> None:
         """Begin to read for a plain loop, and return at once: while a model is built, for example.
 
-        What fails is raised where the loop begins. A stream that is open reads ahead anyway, up to
-        the end of its run, so there this does nothing. An ``async for`` begins anew: ``async with``
-        begins to read there.
+        Errors are raised where the loop begins. An open stream reads ahead anyway, up to the end of
+        its run, so this does nothing then. It does not read for an ``async for``: use ``async
+        with`` to begin to read there.
         """
         with self._turn:
-            has_failed = isinstance(self._session, ComingSession) and self._session.has_failed
-            if self._is_left or has_failed:
-                self._close()
-            if self._session is None:
-                self._functions = functions_of(self._description)
-                beginning = partial(start, self._description, *self._start(), self._functions)
-                self._hold(ComingSession(beginning))
+            self._begin_ahead()
 
     def peek(self, count: int = 1) -> list[Batch]:
-        """Return the next batches, as far as this run has them, and leave them to be taken.
+        """Return the next batches of this run without taking them.
 
-        No state moves. An error in reading on is raised when it is the turn of the batch that is
-        missing. Of a stream of single records, the batches are those in which they travel.
+        The state stays the same. An error is raised only when the loop comes to the batch that
+        could not be read. For a stream of single records, these are the batches in which the
+        records travel.
 
         Args:
             count: Number of batches to wait for, from 0.
@@ -189,9 +177,58 @@ class Stream(Stateful, Generic[Item]):
 
     def _read_ahead(self, count: int) -> None:
         if not self._ended:
-            began = perf_counter()
-            self._lookahead.read(self._sync(), count)
-            self._blocked += perf_counter() - began
+            with self._blocked:
+                self._lookahead.read(self._sync(), count)
+
+    def skip(self, steps: int) -> None:
+        """Leave out the next batches (or single records), as if they had been taken and dropped.
+
+        In the order by record, they are not read. In any other order, and from a feeder, they are
+        read and dropped. If the run has fewer, a loop that is running ends, and the next loop
+        begins the next run. All ranks skip the same steps.
+
+        Args:
+            steps: Number of batches (or single records), from 0.
+
+        Raises:
+            ConfigError: ``steps`` is not a number from 0 up.
+            StreamrecError: Reading failed, as in a loop that takes the batches.
+        """
+        count = count_of(steps, "steps")
+        with self._cursor.passing_over():
+            if self._can_jump:
+                with self._turn, Bridge() as loop:
+                    self._jump(loop.call(self._place_after(count)))
+            else:
+                for _ in take(self, count):
+                    pass
+
+    async def askip(self, steps: int) -> None:
+        """Do what :meth:`skip` does, in asyncio code."""
+        count = count_of(steps, "steps")
+        with self._cursor.passing_over():
+            if self._can_jump:
+                with self._turn:
+                    self._jump(await self._place_after(count))
+            else:
+                async for _ in take(self, count):
+                    pass
+
+    @property
+    def _can_jump(self) -> bool:
+        return can_jump(self._description)
+
+    async def _place_after(self, steps: int) -> Position:
+        assert isinstance(self._description, StreamSettings)
+        rank = self._rank()
+        return await place_after(self._description, rank, self._cursor.resume_point(rank), steps)
+
+    def _jump(self, position: Position) -> None:
+        is_over = position.run_epoch != self._cursor.run_epoch
+        self._cursor.jump(position)
+        self._leave()
+        # A loop that is running ends with its run; the next loop begins the next run.
+        self._ended = is_over
 
     async def __aenter__(self) -> Self:
         with self._turn:
@@ -216,14 +253,13 @@ class Stream(Stateful, Generic[Item]):
     async def _anext(self) -> Batch | Row | bytes:
         if self._ended:
             raise StopAsyncIteration
-        began = perf_counter()
+        self._check_log()
         try:
-            batch = await (await self._async()).receive()
+            with self._blocked:
+                batch = await (await self._async()).receive()
         except EndOfStream:
             self._end_run()
             raise StopAsyncIteration from None
-        finally:
-            self._blocked += perf_counter() - began
         return self._take(batch)
 
     def close(self) -> None:
@@ -236,13 +272,17 @@ class Stream(Stateful, Generic[Item]):
         # Whoever waits here keeps the loop from turning, and the session from closing.
         if session is not None and session.is_async and not loops.is_left(session):
             raise ConfigError("the stream is open in an event loop; close it with `await aclose()`")
+        self._end_reports()
         self._close()
+        self._close_log()
 
     async def aclose(self) -> None:
         """Stop reading, in asyncio code."""
-        session = self._detach()
-        if session is not None:
-            await loops.close_async(session)
+        if self._reports:
+            await asyncio.to_thread(self._end_reports)
+        await self._aclose()
+        if self._cursor.log is not None:
+            await asyncio.to_thread(self._close_log)
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -271,10 +311,10 @@ class Stream(Stateful, Generic[Item]):
 
     @property
     def surplus(self) -> int | None:
-        """The masked rows of all ranks in a run: the cost of equal batches.
+        """The number of masked rows of all ranks in a run: the cost of equal lengths.
 
-        Below 0: so many records are left out. ``None`` where the length does not follow from an
-        index, and while the stream is not open.
+        A negative number counts records that are left out. ``None`` if the length does not follow
+        from an index, and while the stream is not open.
         """
         if self._session is None or self._can_tell_early(self._session):
             return None
@@ -327,13 +367,46 @@ class Stream(Stateful, Generic[Item]):
 
         The documentation's page about metrics explains each.
         """
+        session = self._session  # another thread may close it meanwhile
         return {
-            **({} if self._session is None else self._session.statistics()),
+            **({} if session is None else session.statistics()),
             "batches": self._cursor.batches,
             "records": self._cursor.records,
             "step": self._cursor.step,
-            "seconds_blocked": self._blocked,
+            "seconds_blocked": self._blocked.seconds,
         }
+
+    def report_to(self, target: Any, every: float | str = "30s") -> None:
+        """Report rates, waits and requests to a tracker of experiments, once a period.
+
+        A thread reports, until the stream is closed, and once more then. If all ranks of a job call
+        this, one of them also logs which rank holds the others back. An error of the tracker is
+        logged once. The how-to page "Find the slow rank" names the figures.
+
+        Args:
+            target: A ``SummaryWriter`` of TensorBoard, a run of Weights & Biases, ``mlflow`` or one
+                of its runs, an object with ``log_metrics(values, step=)``, a ``CollectorRegistry``
+                of Prometheus or the URL of a Pushgateway, a function ``f(step, values)``; ``None``:
+                only the ranks are compared.
+            every: The period: seconds, or a text such as ``"30s"`` or ``"5min"``.
+
+        Raises:
+            ConfigError: The target has an unknown type or no run yet, or the period is not a
+                length of time.
+        """
+        # A program that reports to nobody does not wait for their import.
+        from streamrec.streams.reports import Reporter
+        from streamrec.streams.targets import target_of
+
+        seconds = seconds_of(every, "every")
+        labels = {"instance": gethostname(), "rank": str(self._rank().rank)}
+        topic = None if self._reports else name_of(self._description)
+        self._reports.append(Reporter(self, target_of(target, labels), seconds, topic))
+
+    def _end_reports(self) -> None:
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report.close()
 
     def __getstate__(self) -> dict[str, Any]:
         workers.check_loader(*self._rank())
@@ -344,113 +417,14 @@ class Stream(Stateful, Generic[Item]):
         self.__init__(pickled["description"], pickled["assignment"])  # type: ignore[misc]
         self.load_state_dict(pickled["state"])
 
-    # -- sessions ----------------------------------------------------------------------------------
+    # -- forks -------------------------------------------------------------------------------------
 
     def _leave_to_parent(self) -> None:
         """Leave the session to the parent, in a forked child, and open another when needed."""
         forks.keep_for_ever(self._detach())
         # Another thread may have held it at the fork, and has no copy here to give it back.
         self._turn = Turn()
-
-    def _check_division(self) -> None:
-        workers.check_loader(*self._rank())
-        assigned = self._assignment
-        workers.check_workers(assigned.made_in if assigned.is_given else None)
-
-    def _start(self) -> tuple[Rank, ResumePoint]:
-        self._check_division()
-        self._assignment = ranks.log_assignment(self._assignment)
-        return self._assignment.rank, self._cursor.resume_point(self._assignment.rank)
-
-    def _sync(self) -> PlainSession:
-        if self._is_left:
-            self._close()
-        session = self._session
-        if session is None:
-            self._functions = functions_of(self._description)
-            session = self._hold(start(self._description, *self._start(), self._functions))
-        elif isinstance(session, ComingSession):
-            session = self._hold(self._come(session))
-        return loops.plain(session)
-
-    def _come(self, coming: ComingSession) -> PlainSession:
-        """Wait for a session that was prefetched; after a failure the next call starts another."""
-        try:
-            return coming.come()
-        except Exception:
-            self._close()
-            raise
-
-    def _hold(self, session: PlainSession) -> PlainSession:
-        """Own a session, which does not hold the stream: a stream that is dropped stops."""
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self._session, self._finalizer = session, weakref.finalize(self, session.close)
-        return session
-
-    async def _async(self) -> AsyncSession:
-        if self._is_left or isinstance(self._session, ComingSession):
-            await self.aclose()
-        if self._session is None:
-            self._functions = functions_of(self._description)
-            session = await start_async(self._description, *self._start())
-            self._session = session
-            self._finalizer = weakref.finalize(self, loops.close_in_loop, session)
-            self._finalizer.atexit = False  # the loop is gone by then
-        return loops.of_this_loop(self._session)
-
-    def _open_session(self) -> PlainSession | AsyncSession:
-        if self._session is None:
-            raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
-        return self._session
-
-    def _begin_loop(self, *, is_async: bool) -> None:
-        self._check_division()
-        # After the check, which must refuse before anything moves.
-        if self._description.restart:
-            self.restart()
-        session = self._session
-        if session is not None and functions_of(self._description) != self._functions:
-            self._elsewhere = True  # what was read ahead is not what they would give now
-        ended, self._ended = self._ended, False
-        if session is None or self._elsewhere:
-            return
-        if session.is_async is not is_async or loops.is_left(session):
-            self._leave()  # a loop of the other kind goes on with a session of its own
-        elif ended:
-            session.subscribe()
-
-    def _end_run(self) -> None:
-        state = self._open_session().position
-        if state is not None:
-            self._move(self._cursor.end, Position.from_dict(state))
-        self._ended = True
-        # A resumed stream may well end at once: it has taken its records before.
-        if not (self._is_empty or self._cursor.batches or self._cursor.step):
-            self._is_empty = True
-            log.warning("%r has ended without a record; check the shards, and the filter", self)
-
-    @property
-    def _is_left(self) -> bool:
-        """True if the session does not read where the stream is, or its event loop is gone."""
-        return self._session is not None and (self._elsewhere or loops.is_left(self._session))
-
-    def _close(self) -> None:
-        session = self._detach()
-        if session is not None:
-            loops.close(session)
-
-    def _detach(self) -> PlainSession | AsyncSession | None:
-        """Remember where to go on, and give the session away."""
-        self._cursor.settle()
-        # They are read again from where the cursor stands.
-        self._lookahead.clear()
-        self._ended = self._elsewhere = False
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        # Given away before it is closed: closing may wait, and be interrupted.
-        session, self._session = self._session, None
-        return session
+        self._reports = []  # their threads are the parent's
 
     # -- batches and single records ----------------------------------------------------------------
 
@@ -477,8 +451,8 @@ class Stream(Stateful, Generic[Item]):
 def take(stream: Stream[Item], count: int) -> Take[Item]:
     """Return the next ``count`` batches (or single records), for ``for`` and ``async for``.
 
-    Nothing after them is taken: the stream's state is that of the last of them, and the next
-    loop goes on there. There are fewer where the run ends before.
+    No later batch is taken: the stream's state is that after the last of them, and the next loop
+    goes on there. If the run ends before, there are fewer.
 
     Args:
         stream: The stream to take from, as far as the loop gets.

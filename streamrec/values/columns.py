@@ -109,7 +109,7 @@ class Arrays(_Rows):
     Args:
         values: All arrays' values end to end, each in C order.
         offsets: int64 ``[count + 1]``: array ``i`` has ``values[offsets[i]:offsets[i + 1]]``.
-        shapes: int64 ``[count, dimensions]``; of pictures the heights, widths and channels.
+        shapes: int64 ``[count, dimensions]``; for pictures the heights, widths and channels.
     """
 
     values: npt.NDArray[Any]
@@ -122,7 +122,7 @@ class Arrays(_Rows):
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
-        """Join arrays, one a row, into a column of its own memory.
+        """Join arrays, one for each row, into a column with its own memory.
 
         Args:
             arrays: One or more, of one dtype and one number of dimensions.
@@ -164,8 +164,8 @@ class BytesColumn(_Rows):
         offsets: int64 ``[count + 1]``: string ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
         item_shape: With ``(k,)``, row ``i`` is the list of strings ``i*k … i*k+k-1``; more
             dimensions nest lists; ``()`` means one string a row.
-        rows: How many rows there are, where none holds a string (``k`` is 0); else they follow from
-            the offsets.
+        rows: The number of rows, if no row holds a string (``k`` is 0); otherwise the offsets tell
+            it.
     """
 
     values: ByteArray
@@ -176,7 +176,7 @@ class BytesColumn(_Rows):
 
     @classmethod
     def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
-        """Join strings into a column of its own memory."""
+        """Join strings into a column with its own memory."""
         offsets = offsets_of(np.fromiter(map(len, strings), np.int64, len(strings)))
         if offsets[-1] < LONG * len(strings):
             # A bytearray, since an array over bytes cannot be written to.
@@ -225,7 +225,7 @@ class Ragged(_Rows):
 
     Args:
         values: All rows' values end to end: an array, ``Arrays``, a ``BytesColumn``,
-            or a ``Ragged`` where the values are of different lengths too.
+            or a ``Ragged`` if the values have different lengths, too.
         row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
     """
 

@@ -185,6 +185,14 @@ class RecordRows:
         """Return the rows ``first … last-1`` as views; the result holds all buffers."""
         return self.pick(slice(first, last))
 
+    def lose(self, rows: Indices) -> RecordRows:
+        """Return all rows, some of which are lost: only their numbers are kept."""
+        arrays = self.offsets.copy(), self.lengths.copy(), self.ordinals.copy()
+        offsets, lengths, ordinals = arrays
+        offsets[rows] = lengths[rows] = 0
+        ordinals[rows] = ~ordinals[rows]
+        return replace(self, offsets=offsets, lengths=lengths, ordinals=ordinals)
+
     def take(self, rows: Indices) -> RecordRows:
         """Return some rows, in the order of the indices; the result holds their buffers alone."""
         return self.pick(rows).prune()

@@ -14,7 +14,7 @@ RESULTS = json.loads((ROOT / "bench/results/pictures.json").read_text())["pictur
 def test_a_picture_is_drawn_from_the_results(name: str) -> None:
     picture = (ROOT / f"docs/images/reading-{name}.svg").read_text()
     bars = [Bar(**bar) for bar in RESULTS[name]]
-    assert digest(bars) in picture, "python -m bench.pictures draws the pictures and the results"
+    assert digest(bars) in picture, "python -m bench.publish draws the pictures"
 
 
 def test_other_bars_have_another_digest() -> None:

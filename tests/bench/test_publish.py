@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from bench import suite
 from bench.harness import Report, digests
 from bench.machine import ROOT
-from bench.publish import TABLES, duration, fill, names, pages
+from bench.publish import BLOCK, TABLES, duration, fill, names, pages, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def test_what_stands_around_a_table_is_kept() -> None:
 
 def test_a_file_of_results_belongs_to_a_table() -> None:
     files = {path.stem for path in (ROOT / suite.RESULTS).glob("*.json")}
-    assert files == {plain_table.name for plain_table in suite.TABLES}
+    assert files <= {"all", *(one.name for one in suite.TABLES)}
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,47 @@ def test_a_figure_that_was_rewritten_is_noticed(tmp_path: Path) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_table_that_was_not_measured_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLES, "index", lambda: rows_of("none"))
+    text = fill("<!-- table: index -->\nold\n<!-- end of the table -->\n")
+    assert "\nNot measured yet: `python -m bench all` does.\n" in text
+
+
+WRITTEN = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+RATE_BY_HAND = re.compile(
+    r"\d ?(?:[kMG]i?B/s|Gbit/s|s/GB|(?:records|pictures|samples|batches)/s)"
+    r"|\d (?:times (?:as (?:fast|slow)|faster|slower|(?:the|its|their) (?:rate|speed))"
+    r"|% (?:faster|slower|of the (?:rate|speed)))"
+)
+NOT_MEASURED = (
+    "at most 750 MB/s in requests of 1 MiB, and 330 MB/s",  # arithmetic
+    "60 MB/s",  # a connection of the store on loopback
+    "bandwidth=60MB/s",
+    "10 Gbit/s",  # a link that is assumed
+    "measured in bytes: at 2 GB/s",  # an example
+)
+"""Settings, and what follows from them."""
+
+
+def by_hand(text: str) -> list[str]:
+    """Return the lines outside code and published tables that name a rate."""
+    plain = re.sub(r"^```.*?^```", "", BLOCK.sub("", text), flags=re.DOTALL | re.MULTILINE)
+    for known in NOT_MEASURED:
+        plain = re.sub(re.escape(known), "", plain, flags=re.IGNORECASE)
+    return [line for line in plain.splitlines() if RATE_BY_HAND.search(line)]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_rates_come_from_the_results(page: Path) -> None:
+    assert by_hand(page.read_text()) == [], "let bench.publish fill a table, or link to one"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["It has 75 MB/s.", "1,500 records/s", "0.4 s/GB", "7.2 times as fast", "3 times the rate"],
+)
+def test_a_rate_that_was_written_by_hand_is_noticed(line: str) -> None:
+    table = "<!-- table: index -->\n9 MB/s\n<!-- end of the table -->\n"
+    assert by_hand(f"{line}\n{table}```\n8 MB/s\n```\nat 60 MB/s a connection") == [line]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.__main__ import main
+from bench.harness import digests
 from bench.suite import TABLES, Table
 
 if TYPE_CHECKING:
@@ -40,17 +42,35 @@ def test_the_list_names_every_table_and_runs_none() -> None:
 
 
 def test_a_table_is_made_by_its_command(tmp_path: Path) -> None:
-    arguments = ["--only", "extremes", "--quick", "--list", "--output", str(tmp_path)]
+    arguments = ["--only", "start", "--quick", "--list", "--output", str(tmp_path)]
     done = CliRunner().invoke(main, arguments)
     assert done.output.splitlines()[1].split() == [
-        *("python", "-m", "bench.extremes", "--repeat", "1", "--size", "0.1"),
+        *("python", "-m", "bench.start", "--repeat", "3", "--repeat", "1"),
         *("--output", str(tmp_path)),
     ]
 
 
-def test_a_command_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Table("extremes", "nothing", "bench.none")
-    monkeypatch.setattr("bench.__main__.TABLES", (broken,))
-    done = CliRunner().invoke(main, [])
+def test_nothing_is_made_unless_it_is_asked_for() -> None:
+    done = CliRunner().invoke(main, ["--quick"])
+    assert done.exit_code == 0
+    assert "Tables: remote, " in done.output
+
+
+def test_how_tables_were_made_stands_beside_the_results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tables = [Table(name, "nothing", "bench.none") for name in ("start", "index")]
+    monkeypatch.setattr("bench.__main__.TABLES", tables)
+    done = CliRunner().invoke(main, ["all", "--output", str(tmp_path)])
     assert done.exit_code == 1
-    assert "Failed: extremes." in done.output
+    assert "Failed: start, index." in done.output
+    path = tmp_path / "all.json"
+    first = json.loads(path.read_text())["tables"]
+    assert list(first) == ["start", "index"]
+    assert first["index"]["failed"]
+    assert first["index"]["seconds"] > 0
+    CliRunner().invoke(main, ["--only", "index", "--output", str(tmp_path)])
+    again = json.loads(path.read_text())
+    assert list(again["tables"]) == ["start", "index"]
+    assert again["tables"]["start"] == first["start"]
+    assert again["digests"] == digests(path)

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from streamrec.cli.dashboard import dashboard
-from streamrec.feeder.page.view import MOST, MOST_ROWS, view_of
+from streamrec.feeder.page.samples import MOST
+from streamrec.feeder.page.view import MOST_ROWS, view_of
 from tests.feeder.page.snapshots import sample, snapshot
 
 

@@ -11,6 +11,7 @@ from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, in_process
 from tests.cli.support import streamrec as cli
+from tests.pipeline.small_datasets import write, write_index
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,3 +100,76 @@ def test_refusals(store: DevStore, tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("this is no shard at all")
     assert_one_sentence(cli("info", path), 1, str(path), "offset 0", "not a TFRecord file")
+
+
+# -- how well a stream mixes -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> str:
+    """Write three shards of 20 records, and their index."""
+    source = write(tmp_path, ((30,) * 20,) * 3)
+    write_index(source, 200)
+    return source
+
+
+MIXING = """\
+records      60 of 3 shards
+batches      15 of 4 records
+chi-square   4.214 (a perfect shuffle has 1, and batches of one shard 4.214)
+run length   20 (a perfect shuffle has 1.463)
+"""
+INDEXED = ("--shuffle", "--set", "index=true")
+IN_ORDER = (*INDEXED, "--set", "batch_size=4", "--set", "lanes=1")
+
+
+def test_how_well_a_stream_mixes(indexed: str) -> None:
+    assert cli("info", *IN_ORDER, indexed) == (0, MIXING, "")
+
+
+def test_the_ranks_of_a_step_have_one_batch(indexed: str) -> None:
+    values = *INDEXED, "--json", "--set", "shuffle=true", "--set", "lanes=4"
+    alone = cli("info", *values, "--set", "batch_size=8", indexed).object
+    assert alone == cli("info", *values, "--set", "batch_size=2", "--world-size", 4, indexed).object
+    assert (alone["batches"], alone["batch_size"], alone["records"]) == (7, 8, 60)
+
+
+def test_an_order_of_ids_and_one_of_numbers(indexed: str, tmp_path: Path) -> None:
+    order, numbers = tmp_path / "order", tmp_path / "numbers"
+    order.write_text("".join(f"part-{i // 20}:{i % 20}\n" for i in range(60)))
+    numbers.write_text("".join(f"{i}\n" for i in range(60)))
+    alone = "info", "--shuffle", "--set", "batch_size=4", "--order"
+    assert cli(*alone, order) == (0, MIXING, "")
+    assert cli(*alone, numbers, indexed) == (0, MIXING, "")
+    assert_one_sentence(cli(*alone, numbers), 2, "URL of shards that have an index")
+
+
+def test_the_order_of_a_configuration(indexed: str, tmp_path: Path) -> None:
+    config = tmp_path / "feeder.toml"
+    table = f'source = "{indexed}"\nbatch_size = 4\nlanes = 1\nindex = true\n'
+    config.write_text(f"[datasets.d]\n{table}")
+    assert cli("info", "--shuffle", "--config", config) == (0, MIXING, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "there are no shards"),
+        (("--order", __file__, "x"), "--order has no effect without --shuffle"),
+        (("--set", "batch_size=4", "x"), "--set has no effect without --shuffle"),
+        (("--shuffle",), "there is no source"),
+        (("--shuffle", "--scan", "x"), "--scan has no effect with --shuffle"),
+        (("--shuffle", "--set", "batch_size=4", "x"), "--set index=true"),
+        (("--shuffle", "--order", __file__), "--set batch_size=N"),
+        (("--shuffle", "--order", __file__, "--set", "batch_size=0"), "from 1 up"),
+        (("--shuffle", "--order", __file__, "--set", "batch_size=4"), "line 1 of the order"),
+        (("--shuffle", "--order", __file__, "--set", "seed=4"), "--set seed has no effect"),
+        (("--shuffle", "--order", __file__, "--dataset", "d"), "--dataset has no effect"),
+    ],
+)
+def test_refusals_of_shuffle(arguments: tuple[object, ...], words: str) -> None:
+    assert_one_sentence(cli("info", *arguments), 2, words)
+
+
+def test_shards_without_an_index() -> None:
+    assert_one_sentence(cli("info", *IN_ORDER, f"{DATA}/numbers-*"), 1, "streamrec index")

@@ -91,7 +91,7 @@ def test_no_option_has_an_underscore_or_a_name_of_the_table() -> None:
 
 VERBS = [
     "bench", "cat", "demo", "index", "info", "merge-index", "reshard", "serve", "top", "verify",
-    "write",
+    "which", "write",
 ]  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def test_wrong_usage(arguments: tuple[str, ...], words: str) -> None:
         (ConfigError("lanes is wrong; set it to 8, say, or leave it out"), 2),
         (ObjectNotFound("there is no such object; look", url="s3://bucket/key"), 1),
         (StateError("this state is of another stream, as it seems"), 1),
-        (OSError(28, "No space left on device: make some"), 1),
+        (OSError(5, "Input/output error: look"), 1),
         (click.ClickException("something that click finds wrong"), 1),
         (KeyError("a mistake of our own"), 1),
     ],
@@ -214,6 +214,11 @@ def test_errors_become_a_sentence(failing: Any, error: Exception, code: int) -> 
 def test_a_mistake_of_our_own_asks_for_a_report(failing: Any) -> None:
     failing(ZeroDivisionError("division by zero"))
     assert_one_sentence(cli("fail"), 1, "please report it", "ZeroDivisionError: division by zero")
+
+
+def test_a_full_disk(failing: Any) -> None:
+    failing(OSError(28, "No space left on device"))
+    assert_one_sentence(cli("fail"), 1, "the output cannot be written, as the disk is full")
 
 
 def test_debug_adds_the_traceback(failing: Any) -> None:
@@ -233,6 +238,19 @@ def test_debug_behind_the_verb() -> None:
 def test_interrupted(failing: Any, error: BaseException) -> None:
     failing(error)
     assert cli("fail") == (130, "", "")
+
+
+def test_interrupted_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "streamrec.cli.program":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "streamrec.cli.program")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 @pytest.mark.usefixtures("interruptible")

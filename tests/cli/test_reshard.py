@@ -89,3 +89,31 @@ def test_a_directory_without_a_slash_names_no_shards(tmp_path: Path) -> None:
 def test_split_needs_the_splits(tmp_path: Path) -> None:
     assert_one_sentence(cli("split", SOURCE, tmp_path / "x"), 2, "--split", "train=0.9")
     assert names(tmp_path) == []
+
+
+def test_excluded_records_are_gone_and_verify_proves_it(tmp_path: Path) -> None:
+    (tmp_path / "removed.jsonl").write_text(
+        '{"shard": "numbers-00000-of-00003.tfrecord", "record": 3}\n'
+        '{"shard": "numbers-00002-of-00003.tfrecord", "record": 19}\n'
+    )
+    exclude = "--exclude", tmp_path / "removed.jsonl"
+    dest = tmp_path / "x.tfrecord"
+    expected = f"{dest}: 58 records\n2 records are left out\n"
+    assert cli("reshard", SOURCE, dest, *exclude) == (0, expected, "")
+    again = cli("reshard", SOURCE, dest, *exclude, "--json").object
+    assert again["excluded"] == 2
+    assert again["datasets"][0]["was_complete"]
+    new = f"{tmp_path}/x-*.tfrecord", "--against", SOURCE
+    for order in ((), ("--any-order",)):
+        outcome = cli("verify", *new, *exclude, *order)
+        assert outcome == (0, "58 records against 58: equal\n", "")
+        assert cli("verify", *new, *order).code == 1
+    # A record that should be gone, and one too few, are both found.
+    (tmp_path / "removed.jsonl").write_text(
+        '{"shard": "numbers-00000-of-00003.tfrecord", "record": 3}\n'
+        '{"shard": "numbers-00001-of-00003.tfrecord", "record": 0}\n'
+    )
+    outcome = cli("verify", *new, *exclude, "--any-order")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[0] == "1 records are missing"
+    assert outcome.out.splitlines()[2] == "1 records are extra"

@@ -18,7 +18,10 @@ from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+NOWHERE = "127.0.0.1:1"
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def test_the_screen_follows_a_feeder_that_goes() -> None:
 
     host, _, port = where.rpartition(":")
     console = Console(file=screen, force_terminal=True, width=100, height=60)
-    watch(console, host, int(port), 0.5, pause)
+    watch(console, [(host, int(port))], 0.5, pause)
     assert screen.getvalue().count("● ready") == 4
     assert "(Connection refused); this is old" in screen.getvalue()
 
@@ -107,15 +110,37 @@ def test_a_terminal_is_watched(
 ) -> None:
     called: list[tuple[object, ...]] = []
     monkeypatch.setattr(Console, "is_terminal", is_terminal)
-    monkeypatch.setattr(
-        "streamrec.cli.top.watch", lambda _, *where: called.append(("watch", *where))
-    )
-    monkeypatch.setattr(
-        "streamrec.cli.top.show_once", lambda _, *where: called.append(("once", *where))
-    )
+    monkeypatch.setattr("streamrec.cli.top.watch", lambda _, *what: called.append(("watch", *what)))
+
+    def look(where: object) -> Callable[[None], str]:
+        called.append(("once", where))
+        return str
+
+    monkeypatch.setattr("streamrec.cli.top.look", look)
     assert streamrec("top", "host:7", *options).code == 0
     every = (2.0,) if shown == "watch" else ()
-    assert called == [(shown, "host", 7, *every)]
+    assert called == [(shown, [("host", 7)], *every)]
+
+
+def test_several_feeders_are_shown_side_by_side() -> None:
+    with feeder() as one, feeder() as other:
+        outcome = streamrec("top", one, other, NOWHERE, "--once")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "streamrec, 3 feeders" in outcome.out
+    assert outcome.out.count("Nobody reads") == 2
+    assert "no answer" in outcome.out
+    assert "no rank waits much longer" in outcome.out
+
+
+def test_json_of_several_feeders_is_by_address() -> None:
+    with feeder() as one, feeder() as other:
+        outcome = streamrec("top", one, other, "--json")
+    assert [*outcome.object] == [one, other]
+
+
+def test_feeders_of_which_none_answers_are_an_error() -> None:
+    outcome = streamrec("top", NOWHERE, NOWHERE, "--once")
+    assert_one_sentence(outcome, 1, "none of 2 feeders answers")
 
 
 def test_nobody_there_is_one_sentence() -> None:

@@ -125,3 +125,4 @@ def test_two_datasets_that_differ() -> None:
 
 def test_any_order_of_what() -> None:
     assert_one_sentence(cli("verify", DATA, "--any-order"), 2, "give --against, too")
+    assert_one_sentence(cli("verify", DATA, "--exclude", "x.jsonl"), 2, "give --against, too")

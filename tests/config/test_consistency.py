@@ -54,12 +54,12 @@ def test_ends_that_are_ends(ends: dict[str, Any]) -> None:
         ({"weights": [(0, EVEN), (0, EVEN)]}, "each other after the one before it"),
         ({"weights": {"web": 1}}, "names web from record 0 on; name every component: code, web"),
         ({"weights": {}}, "names nothing from record 0 on"),
-        ({"weights": {"web": 0, "code": 0}}, "give finite weights, and at least one above 0"),
+        ({"weights": {"web": 0, "code": 0}}, "finite weights from 0 up, and at least one above 0"),
         ({"weights": {"web": -1, "code": 2}}, "'weights'"),
         ({"weights": {"web": float("inf"), "code": 2}}, "'weights'"),
         ({"weights": {"web": float("nan"), "code": 2}}, "'weights'"),
         ({"weights": {"web": 0, "code": 2}}, "a component of weight 0 would never end"),
-        ({"index": True}, "leave out the index"),
+        ({"index": "all.idx"}, "but each component has its own; set index to True"),
         ({"ordered": False}, "'ordered' is False, but a mix takes its components in a fixed order"),
         ({"exhausted": "repeat"}, "has no end by itself; set steps_per_epoch, or epochs to None"),
         ({"epochs": 2}, "a run is one epoch that ends with the components' records"),
@@ -84,6 +84,7 @@ def test_what_is_refused(values: dict[str, Any], message: str) -> None:
         ({"filter": "a:f"}, "a filter runs before it and may change without notice; use transform"),
         ({"map": "a:f"}, "a map runs before it and may change without notice; use transform"),
         ({"ordered": False}, "which ordered=False never makes again"),
+        ({"exclude": "x.jsonl"}, "which may hold records that exclude leaves out"),
     ],
 )
 def test_a_cache_of_batches_keeps_what_settings_alone_determine(
@@ -94,3 +95,14 @@ def test_a_cache_of_batches_keeps_what_settings_alone_determine(
         validate(DatasetSettings, {**values, "cache": {"of": kept}})
     with pytest.raises(ConfigError, match=rf"the setting 'cache' keeps batches, .*{says}"):
         validate(DatasetSettings, {**values, "cache": {"of": "batches"}})
+
+
+def test_excluded_records_need_crcs() -> None:
+    for values in (
+        {"exclude": "x.jsonl"},
+        {"check_crc": False},
+        {"exclude": [], "check_crc": False},
+    ):
+        validate(DatasetSettings, {"source": "x", **values})
+    with pytest.raises(ConfigError, match=r"'exclude' names .* leave check_crc out"):
+        validate(DatasetSettings, {"source": "x", "exclude": "x.jsonl", "check_crc": False})

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.config import DatasetSettings, StreamSettings
-from streamrec.config.access import ServedSettings
-from streamrec.config.daemon import DaemonSettings, load_daemon
+from streamrec.config.daemon import DaemonSettings, ServedSettings, load_daemon
 from streamrec.config.server_settings import ServerSettings, TlsSettings
 from streamrec.errors import ConfigError
 
@@ -191,6 +190,7 @@ def test_relative_paths_are_those_of_the_files_directory(tmp_path: Path) -> None
     source = ["x-*", "/y", "s3://b/z", "file://v"]
     index = "x.streamrec-index"
     quarantine = "bad"
+    exclude = "removed.jsonl"
     on_corrupt = "quarantine"
     corrupt_budget = 1
     cache = "kept"
@@ -208,6 +208,7 @@ def test_relative_paths_are_those_of_the_files_directory(tmp_path: Path) -> None
     a = datasets["a"]
     assert a.source == [f"{escaped}/x-*", "/y", "s3://b/z", f"file://{escaped}/v"]
     assert (a.index, a.quarantine) == (f"{here}/x.streamrec-index", f"{here}/bad")
+    assert a.exclude == f"{here}/removed.jsonl"
     assert a.tokens == [f"{here}/t"]
     assert a.storage_options == {"token": f"{here}/token.json", "ca_bundle": "none.pem"}
     folders = [one.cache.folder for one in datasets.values() if one.cache is not None]

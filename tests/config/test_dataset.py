@@ -98,6 +98,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "on_corrupt": "raise",
         "corrupt_budget": 0,
         "quarantine": None,
+        "exclude": None,
         "compression": "auto",
         "memory_budget": "auto",
         "max_record_bytes": "auto",
@@ -113,6 +114,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "world_size": "auto",
         "engine": None,
         "restart": False,
+        "audit": None,
     }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,13 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.datasets.reshard import Resharding, WrittenDataset, reshard, types_of
+from streamrec.datasets.reshard import (
+    Resharding,
+    WrittenDataset,
+    excluded_by,
+    reshard,
+    types_of,
+)
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore
@@ -18,6 +25,7 @@ from streamrec.values.columns import cut
 from tests.datasets.datasets import contents, manifest, names, records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -143,6 +151,92 @@ def test_tasks_keep_the_order(old: Path, new: Path) -> None:
         written(old, new, shard_bytes=9000, task=(task, 2))
     sr.merge_index(new / "x")
     assert list(chain(*records(new))) == list(chain(*records(old)))
+
+
+def listed(old: Path, removed: Sequence[tuple[int, int]]) -> Path:
+    """Write a list of records, by the number of the shard and their own."""
+    shards = sorted(path.name for path in old.glob("x-*-of-*"))
+    lines = [json.dumps({"shard": shards[shard], "record": record}) for shard, record in removed]
+    (old.parent / "removed.jsonl").write_text("\n".join(lines))
+    return old.parent / "removed.jsonl"
+
+
+REMOVED = [(0, 0), (0, 17), (1, 3), (2, 20), (2, 20)]
+"""One is named twice."""
+
+
+def without(old: Path, removed: Sequence[tuple[int, int]]) -> list[bytes]:
+    return [
+        record
+        for shard, every in enumerate(records(old))
+        for number, record in enumerate(every)
+        if (shard, number) not in removed
+    ]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"shard_bytes": 5000},
+        {"shards": 3},
+        {"shards": 2, "shuffle": 3},
+        {"shards": 2, "splits": HALVES, "split_by": "name"},
+    ],
+)
+def test_excluded_records_are_left_out_for_good(
+    old: Path, new: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = listed(old, REMOVED)
+    source, plan = ShardSource.find(f"{old}/x-*", exclude=path), Resharding(str(new / "x"), **how)
+    assert sum(one.records for one in reshard(source, plan)) == COUNT - 4
+    assert excluded_by(source, plan) == 4
+    stems = ["x-a", "x-b"] if "splits" in how else ["x"]
+    found = list(chain.from_iterable(chain(*(records(new, stem) for stem in stems))))
+    assert sorted(found) == sorted(without(old, REMOVED))
+    if "shard_bytes" in how:
+        assert found == without(old, REMOVED)
+    facts = manifest(new, stems[0]).settings.source["resharded"]
+    assert facts["excluded"]["records"] == 4
+    # Of what is complete nothing is read; another list makes another dataset.
+    monkeypatch.setattr(ShardSource, "batches", None)
+    assert all(one.was_complete for one in reshard(source, plan))
+    for other in (None, listed(old, REMOVED[1:])):
+        with pytest.raises(ConfigError, match="there is a dataset"):
+            reshard(ShardSource.find(f"{old}/x-*", exclude=other), plan)
+
+
+def test_tasks_leave_out_what_is_in_their_shards(old: Path, new: Path) -> None:
+    source = ShardSource.find(f"{old}/x-*", exclude=listed(old, REMOVED))
+    told = []
+    for task in range(2):
+        plan = Resharding(str(new / "x"), shard_bytes=9000, task=(task, 2))
+        reshard(source, plan)
+        told.append(excluded_by(source, plan) or 0)
+    sr.merge_index(new / "x")
+    assert list(chain(*records(new))) == without(old, REMOVED)
+    assert sum(told) == 4
+
+
+def test_a_list_that_names_what_is_not_there(old: Path, new: Path) -> None:
+    with pytest.raises(ConfigError, match=r"removed.jsonl, line 1: the source has no shard 'a'"):
+        (old.parent / "removed.jsonl").write_text('{"shard": "a", "record": 0}')
+        ShardSource.find(f"{old}/x-*", exclude=old.parent / "removed.jsonl")
+    source = ShardSource.find(f"{old}/x-*", exclude=listed(old, [(1, 9999)]))
+    with pytest.raises(ConfigError, match="there is no record 9999 in"):
+        reshard(source, Resharding(str(new / "x"), shards=1))
+    assert names(new) == []
+
+
+def test_a_damaged_record_is_left_out_by_the_list(old: Path, new: Path) -> None:
+    counts = [len(shard) for shard in records(old)]
+    last = max(old.glob("x-*-of-*"))
+    data = bytearray(last.read_bytes())
+    data[-6] ^= 1
+    last.write_bytes(data)
+    place = len(counts) - 1, counts[-1] - 1
+    source = ShardSource.find(f"{old}/x-*", exclude=listed(old, [place]))
+    (one,) = reshard(source, Resharding(str(new / "x"), shards=1))
+    assert one.records == COUNT - 1
 
 
 def test_several_sources_are_merged(old: Path, new: Path) -> None:

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from streamrec.config.access import ServedSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.daemon import DaemonSettings, ServedSettings
 from streamrec.config.server_settings import ServerSettings
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable

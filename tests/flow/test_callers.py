@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from streamrec.flow import callers
 
 
@@ -48,6 +50,15 @@ def module_of_the_asker() -> str | None:
 
 def argument_of_the_asker() -> Any:
     return callers.arguments_of(1).get("argument")
+
+
+def test_a_warning_points_at_the_code_outside() -> None:
+    names: dict[str, Any] = {"__name__": "streamrec.deep", "callers": callers}
+    exec("def warn(): callers.warn_user('odd')\ndef call(): warn()", names)
+    for warn in (lambda: callers.warn_user("odd"), names["warn"], names["call"]):
+        with pytest.warns(UserWarning, match="odd") as warned:
+            warn()
+        assert warned[0].filename == __file__
 
 
 def test_a_caller_is_told_by_its_place() -> None:

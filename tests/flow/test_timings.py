@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.timings import BOUNDS, Histogram, Timings, add_up, quantile
+from streamrec.flow.timings import (
+    BOUNDS,
+    Histogram,
+    Timings,
+    add_up,
+    first_bytes_of,
+    growth,
+    quantile,
+)
 
 SECONDS = st.floats(0, 100)
 
@@ -63,3 +71,17 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(times: list[float], part: f
 def test_there_is_no_quantile_of_nothing() -> None:
     assert quantile([0] * (len(BOUNDS) + 1), 0.5) is None
     assert quantile([-1] * (len(BOUNDS) + 1), 0.5) is None
+
+
+def test_what_has_grown_has_grown_by_so_much() -> None:
+    before = {"same": 3, "more": 3, "less": 3}
+    assert growth(before, {"same": 3, "more": 5, "less": 2, "first": 4}) == {"more": 2, "first": 4}
+
+
+def test_first_bytes_are_those_of_the_reads_of_all_stores() -> None:
+    timings = Timings()
+    for store, operation in (("s3", "read"), ("gcs", "read"), ("s3", "list")):
+        timings.observe(store, operation, 0.02, 1.0)
+    counts = first_bytes_of(timings.to_dict())
+    assert (sum(counts), quantile(counts, 1.0)) == (2, 0.025)
+    assert first_bytes_of({}) == []

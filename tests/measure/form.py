@@ -17,9 +17,9 @@ HEAD = """\
 # JSON of a benchmark
 
 `streamrec bench --json` prints one object, [`Figures`](#figures). Rates are bytes or records a
-second, times are seconds, and `null` stands for what was not measured. `version` is the version of
-the form. Names may be added to the form; if a name is removed or changes its meaning, the version
-changes.
+second, times are seconds, and `null` stands for figures that were not measured. `version` is the
+version of the form. Names may be added to the form; if a name is removed or changes its meaning,
+the version changes.
 [Comparing](../how-to/read-a-benchmark.md#compare-two) takes two such objects.
 """
 PLAIN = {"integer": "whole number", "number": "number", "string": "text", "null": "`null`"}

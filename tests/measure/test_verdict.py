@@ -69,7 +69,7 @@ def test_names_what_is_planted(world: World, settings: dict[str, Any], name: str
 
 @pytest.mark.parametrize("kept", KEPT, ids=[kept["name"] for kept in KEPT])
 def test_names_what_was_planted_on_a_busy_machine(kept: dict[str, Any]) -> None:
-    """The figures are those of runs of ``bench.repeated_verdicts``, with others beside."""
+    """The figures are those of runs of ``bench.verdicts``, several at a time."""
     figures = Figures.model_validate(kept["figures"])
     settings = None if kept["settings"] is None else settings_of(**kept["settings"])
     verdict = judge(figures, settings)

@@ -456,6 +456,7 @@ CHANGES: dict[str, Any] = {
     "pack": Pack(8),
     "length_buckets": 2,
     "check_crc": False,
+    "exclude": [("x", 1)],
     "on_corrupt": "skip",
     "corrupt_budget": 7,
     "compression": "gzip",

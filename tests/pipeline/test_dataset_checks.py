@@ -164,6 +164,9 @@ def test_a_cache_of_mapped_records_keeps_no_draws(
         ({"index": True, "on_corrupt": "skip", "corrupt_budget": 1}, 1, False),
         ({"index": True, "on_corrupt": "raise"}, None, False),
         ({"on_corrupt": "skip", "corrupt_budget": 1}, None, False),
+        ({"index": True, "exclude": []}, None, True),
+        ({"index": True, "exclude": []}, 1, False),
+        ({"exclude": []}, None, False),
         ({"index": True, "on_corrupt": "skip", "corrupt_budget": 1, **FILTER}, None, False),
     ],
 )

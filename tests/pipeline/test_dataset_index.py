@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from collections import Counter, deque
 from contextlib import suppress
@@ -92,6 +93,16 @@ def test_an_index_elsewhere(tmp_path: Path) -> None:
         read(source)
 
 
+def test_what_is_no_shard_is_told_before_its_missing_index(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="this is a directory; name its shards"):
+        read(str(tmp_path))
+    with pytest.raises(ObjectNotFound, match="there is no such file"):
+        read(f"{tmp_path}/part-7")
+    (tmp_path / "empty").touch()
+    with pytest.raises(ObjectNotFound, match="there is no index"):
+        read(f"{tmp_path}/empty")
+
+
 def test_shards_that_the_index_knows_may_be_left_out(tmp_path: Path) -> None:
     indexed(tmp_path)
     (found,) = tmp_path.glob("*.streamrec-index")
@@ -163,6 +174,18 @@ def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
     source = indexed(tmp_path)
     (tmp_path / "part-00002.tfrecord").write_bytes(frame(b"new"))
     with pytest.raises(StaleIndex, match=r"part-00002.tfrecord: the index has no shard"):
+        read(source)
+
+
+def test_a_second_dataset_of_the_pattern_is_counted_and_named(tmp_path: Path) -> None:
+    source = indexed(tmp_path)
+    for number in range(2, 5):
+        (tmp_path / f"part-0000{number}.tfrecord").write_bytes(frame(b"of another dataset"))
+    says = (
+        "part-00002.tfrecord: 3 shards of the source are not in the index, such as "
+        "part-00002.tfrecord and part-00003.tfrecord; if the source names shards of another dataset"
+    )
+    with pytest.raises(StaleIndex, match=re.escape(says)):
         read(source)
 
 

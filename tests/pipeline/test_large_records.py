@@ -8,6 +8,9 @@ import os
 import struct
 import subprocess
 import sys
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -18,11 +21,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamrec import kernel
-from streamrec.errors import CorruptLength, OutOfMemory, RecordTooLarge, TruncatedShard
-from streamrec.flow.pool import Pool
+from streamrec.errors import (
+    CorruptLength,
+    CorruptRecord,
+    OutOfMemory,
+    RecordTooLarge,
+    TruncatedShard,
+)
+from streamrec.flow.pool import Pool, size_class
 from streamrec.formats.shards.compression import Decompressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.reading.ranges import WITHIN_RECORD
 from tests.by_day import at_night
 from tests.pipeline.fetch.test_inflating_queue import (
     KINDS,
@@ -34,12 +44,12 @@ from tests.pipeline.fetch.test_inflating_queue import (
     pack,
 )
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.scripted_store import ScriptedStore
+from tests.pipeline.scripted_store import Body, ScriptedStore
 from tests.pipeline.small_datasets import contents, settings_of, write, write_index
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from streamrec.config import Compression
 
@@ -217,6 +227,116 @@ async def test_behind_damage_a_length_takes_none_either() -> None:
         with pytest.raises(RecordTooLarge):
             await run.receive()
         assert run.statistics()["most_bytes_in_memory"] <= 16 * MIB
+
+
+@asynchronous
+async def test_a_large_record_is_received_into_its_place() -> None:
+    """In ranges of 4 MiB, without a copy."""
+    size = 33 * MIB
+    store = ScriptedStore({"s": shard(100) + frame(bytes(size)) + shard(100)})
+    dataset = dataset_of(store, batch_size=1, max_record_bytes=size)
+    async with new_run(dataset) as run:
+        assert [len((await run.receive()).records[0]) for _ in range(3)] == [100, size, 100]
+        assert run.statistics()["most_bytes_in_memory"] <= size_class(size) + 4 * MIB
+    sizes = Counter(stop - start for _, start, stop, _ in store.asked)
+    assert sizes[WITHIN_RECORD] == size // WITHIN_RECORD
+    assert store.most_open == sizes[WITHIN_RECORD] + 1
+
+
+@asynchronous
+async def test_lanes_read_large_records_one_after_the_other() -> None:
+    sizes = [20 * MIB] * 8
+    store = ScriptedStore({f"s{n}": frame(bytes(size)) for n, size in enumerate(sizes)})
+    dataset = dataset_of(store, batch_size=1, lanes=4, memory_budget="64MiB", max_concurrency=4)
+    async with new_run(dataset) as run:
+        assert [len((await run.receive()).records[0]) for _ in sizes] == sizes
+    parts = [url for url, start, stop, _ in store.asked if stop - start == WITHIN_RECORD]
+    assert parts == sorted(parts)
+
+
+@FEW
+@given(
+    shards=st.lists(
+        st.lists(st.sampled_from([20, 60_000, 900_000, 5 * MIB]), max_size=4),
+        min_size=1,
+        max_size=4,
+    ),
+    values=st.fixed_dictionaries(
+        {"lanes": st.integers(1, 3), "ordered": st.booleans(), "batch_size": st.integers(1, 2)}
+    ),
+    damage=st.none() | st.integers(0, 1 << 30),
+    piece=st.sampled_from([70_000, 1 << 20]),
+)
+def test_records_of_all_sizes_are_those_that_were_written(
+    shards: list[list[int]], values: dict[str, Any], damage: int | None, piece: int
+) -> None:
+    data = {f"s{n}": bytearray(shard(*lengths)) for n, lengths in enumerate(shards)}
+    damaged = data[f"s{(damage or 0) % len(data)}"]
+    if damage is not None and damaged:
+        damaged[damage % len(damaged)] ^= 1
+    store = ScriptedStore({url: bytes(one) for url, one in data.items()}, piece=piece)
+
+    async def main() -> None:
+        skip: dict[str, Any] = SKIP if damage is not None else {}
+        found = contents(await batches_of(dataset_of(store, **values, **skip)))
+        written = [Random(length).randbytes(length) for lengths in shards for length in lengths]
+        lost = Counter(written) - Counter(found)
+        assert not Counter(found) - Counter(written)
+        assert lost.total() == int(damage is not None and len(damaged) > 0)
+
+    asyncio.run(main())
+
+
+@dataclass
+class FlippingStore(ScriptedStore):
+    """A store that sends a byte wrongly, so many times."""
+
+    place: int = 0
+    times: int = 1
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[Body]:
+        async with super().open_range(url, start, stop, etag=etag) as body:
+            if self.times and start <= self.place < stop:
+                self.times -= 1
+                data = bytearray(body.data)
+                data[self.place - start] ^= 1
+                body.data = memoryview(data)
+            yield body
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@asynchronous
+async def test_a_large_record_that_is_damaged_is_read_once_more(times: int) -> None:
+    data, place = shard(20, LONG, LONG), 36 + LONG // 2
+    store = FlippingStore({"s": data}, place=place, times=times)
+    async with new_run(dataset_of(store, batch_size=1)) as run:
+        await run.receive()
+        if times > 1:  # it stays damaged
+            with pytest.raises(CorruptRecord):
+                await run.receive()
+            return
+        found = [bytes((await run.receive()).records[0]) for _ in range(2)]
+        assert found == [Random(LONG).randbytes(LONG)] * 2
+        assert run.statistics()["refetched"] == 1
+
+
+@asynchronous
+async def test_batches_beyond_the_reserve_take_from_the_read_ahead() -> None:
+    count, size = 12, 8 * MIB
+    store = ScriptedStore({f"s{n:02}": frame(bytes(size)) for n in range(count)})
+    dataset = dataset_of(store, batch_size=1, lanes=2, memory_budget="32MiB")
+    async with new_run(dataset) as run:
+        held = [await run.receive() for _ in range(2)]
+        assert len(held) == 2
+        assert run._assembler.fetcher.overdrawn() > 0
+        for _ in range(count - 2):
+            await run.receive()
+            fetcher = run._assembler.fetcher
+            taken = fetcher.pool.in_use + run._assembler._decoded.in_use
+            assert taken <= 32 * MIB + 2 * size
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,6 +17,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task
 from streamrec.flow.stages import STAGES, WaitClock
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.terms.memory_needs import MOST_WAITING_BATCHES
 from tests.feeder.support import eventually
 from tests.pipeline.small_datasets import (
     contents,
@@ -124,6 +125,20 @@ def test_what_follows_a_halt_is_behind_what_was_ready(
         await dataset.aclose()
 
     asyncio.run(main())
+
+
+@asynchronous
+async def test_few_tiny_batches_wait_for_the_consumer(tmp_path: Path) -> None:
+    """The budget would hold millions of them, which take far more than their bytes."""
+    endless = settings_of(write(tmp_path, ((9,) * 4,)), batch_size=1, epochs=None)
+    dataset = await Dataset.open(endless)
+    async with dataset.run(rank=0, world_size=1, batch_size=1, position=None) as run:
+        channel, after_full = run._assembler.channel, 1000  # turns of the loop
+        while after_full:
+            after_full -= len(channel) >= MOST_WAITING_BATCHES
+            await asyncio.sleep(0)
+        assert len(channel) == MOST_WAITING_BATCHES
+    await dataset.aclose()
 
 
 @asynchronous

@@ -10,6 +10,7 @@ import pytest
 
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.formats.shards.index import CHUNK_BYTES, Index
+from streamrec.measure.shuffling import mixing_of
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
 from streamrec.plan.order.window import Windows
@@ -53,12 +54,8 @@ def epoch_of(shards: int, records: int, length: int, seed: int) -> npt.NDArray[n
 
 
 def chi_square(numbers: npt.NDArray[np.int64], records: int) -> float:
-    """Over its degrees of freedom, the mean of all batches; a perfect shuffle has 1."""
-    classes = numbers * CLASSES // records
-    batches = classes[: len(classes) // BATCH * BATCH].reshape(-1, BATCH)
-    observed = np.stack([np.bincount(batch, minlength=CLASSES) for batch in batches])
-    expected = BATCH / CLASSES
-    return float((((observed - expected) ** 2 / expected).sum(axis=1) / (CLASSES - 1)).mean())
+    """Return that of the classes in a batch; a perfect shuffle has 1."""
+    return mixing_of(numbers * CLASSES // records, BATCH).chi_square
 
 
 def by_shard_of(shards: int, records: int, length: int, lanes: int) -> npt.NDArray[np.int64]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.feeder.page.view import MOST
+from streamrec.feeder.page.samples import MOST
 from streamrec.report.charts import HEIGHT, WIDTH, chart_of, histogram_of
 
 VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=MOST)

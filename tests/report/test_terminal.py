@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from streamrec.feeder.page.view import MOST
+from streamrec.feeder.page.samples import MOST
 from streamrec.report.terminal import BLOCKS, sparkline, table_of
 
 

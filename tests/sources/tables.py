@@ -1,4 +1,4 @@
-"""A real table: hours of a feeder's counters, measured by the repository's bench."""
+"""A real table: half an hour of a feeder's counters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TABLE = Path(__file__).parents[2] / "bench" / "results" / "feeder_soak.csv"
+TABLE = Path(__file__).with_name("feeder_soak.csv")
 NAMES, *ROWS = list(csv.reader(TABLE.read_text().splitlines()))
 
 

@@ -15,10 +15,10 @@ from streamrec.streams import start
 from streamrec.streams.session import (
     ThreadFeed,
     ThreadSession,
-    WarmStartSession,
     open_engine,
     open_relay,
 )
+from streamrec.streams.warm_start import WarmStartSession
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served
 from tests.pipeline.small_datasets import write

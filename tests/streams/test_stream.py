@@ -119,7 +119,7 @@ def test_a_failed_prefetch_is_tried_again(stream: Stream, monkeypatch: pytest.Mo
         raise ObjectNotFound("not yet there")
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamrec.streams.stream.start", fail)
+        patched.setattr("streamrec.streams.session_owner.start", fail)
         stream.prefetch()
         with pytest.raises(ObjectNotFound, match="not yet there"):
             next(stream)
@@ -162,17 +162,21 @@ def test_users_are_shown_few_members() -> None:
     """What adapters need besides is the handle's; the page of the API prints these."""
     assert [name for name in dir(sr.Stream) if not name.startswith("_")] == [
         "aclose",
+        "askip",
         "close",
         "epoch",
         "fingerprint",
         "load_state_dict",
         "peek",
         "prefetch",
+        "report_to",
         "restart",
         "rewind",
         "seek",
         "set_epoch",
+        "set_weights",
         "shards",
+        "skip",
         "state_dict",
         "statistics",
         "surplus",

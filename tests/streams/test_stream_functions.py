@@ -189,8 +189,10 @@ class TestLambdas:
 
         before = engine_processes()
         stream = stream_of(source, map=locked)
-        with pytest.warns(UserWarning, match=r"a thread reads.*'map' is .*locked.*lock"):
+        says = r"a thread reads.*'map' is .*locked.*lock"
+        with pytest.warns(UserWarning, match=says) as warned:
             first = next(stream)
+        assert [each.filename for each in warned] == [__file__]
         assert engine_processes() == before
         ids = [i for batch in (first, *stream) for i in batch["id"].tolist()]
         assert sorted(ids) == [*range(30)]

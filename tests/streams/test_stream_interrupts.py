@@ -116,7 +116,7 @@ def test_an_interrupt_at_every_step_of_next_loses_nothing(
 def test_an_interrupt_of_an_engine_process_loses_nothing(
     serve: Any, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.streams.session.SHORT", 0)
+    monkeypatch.setattr("streamrec.streams.warm_start.SHORT", 0)
     (tmp_path / "part.tfrecord").write_bytes(SHARD)
     with serve(str(tmp_path / "part.tfrecord"), 2) as opened:
         assert taken(opened(), step, 1)[0] == RECORDS

@@ -42,7 +42,7 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sessions: list[PlainSession] = []
         self.may_start, self.has_started = threading.Event(), threading.Event()
-        monkeypatch.setattr("streamrec.streams.stream.start", self.start)
+        monkeypatch.setattr("streamrec.streams.session_owner.start", self.start)
 
     def start(self, *arguments: Any) -> PlainSession:
         assert self.may_start.wait(60)

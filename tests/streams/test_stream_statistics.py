@@ -117,3 +117,13 @@ async def test_before_anything_is_read_there_are_only_the_streams_own(source: st
     assert set(sr.open(source).statistics()) == OWN
     async with sr.open(source, batch_size=8) as stream:
         assert set(stream.statistics()) >= OWN
+
+
+@pytest.mark.parametrize("engine", ["process", "thread"])
+def test_they_name_the_shard_that_was_waited_for(source: str, engine: Engine) -> None:
+    with sr.open(source, batch_size=8, engine=engine) as stream:
+        for _ in stream:
+            pass
+        awaited = stream.statistics()["awaited_shard"]
+        assert awaited["url"] in stream.shards
+        assert awaited["seconds"] > 0

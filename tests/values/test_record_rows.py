@@ -146,6 +146,13 @@ class TestRowsOfBlocks:
         assert rows.ordinals.tolist() == [101]
         assert len(RecordRows.from_block(self.block, 2)) == 0
 
+    def test_a_lost_record_keeps_its_number_alone(self) -> None:
+        rows = RecordRows.from_block(self.block)
+        lost = rows.lose(int64(1))
+        assert [bytes(payload) for payload in lost.payloads()] == [b"ab", b""]
+        assert lost.ordinals.tolist() == [100, ~101]
+        assert rows.ordinals.tolist() == [100, 101]
+
 
 class TestRowsTogether:
     def test_of_no_parts_there_are_no_rows(self) -> None:

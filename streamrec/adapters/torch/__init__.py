@@ -29,8 +29,8 @@ def as_loader(
     """Return a loader of a stream's batches as tensors.
 
     Each batch is a dict from feature name to tensor, with ``rows``, ``mask`` (a tensor),
-    ``epoch``, ``origin``, ``source`` and ``next_position`` beside it, and ``to(device)``. Nothing
-    is copied that is neither cast nor moved:
+    ``epoch``, ``origin``, ``source`` and ``next_position`` beside it, and ``to(device)``. Columns
+    that are neither cast nor moved are not copied:
 
     - numbers ``[rows, ...]``: a tensor;
     - a ragged column of numbers: a nested tensor with the layout ``torch.jagged``; around it, for
@@ -47,21 +47,21 @@ def as_loader(
     the next epoch after the end of one, and after a ``break`` where it stopped. Loops in which
     Lightning validates, tests or predicts begin at the beginning. It may also be the
     dataset of a ``DataLoader`` or ``StatefulDataLoader`` with ``batch_size=None`` and at most one
-    worker. ``state_dict()`` is of the last batch given, never of what was read ahead. On the ranks
-    of ``torch.distributed`` the first loop is preceded by ``agree``.
+    worker. ``state_dict()`` is the state after the last batch given, whatever was read ahead. On
+    the ranks of ``torch.distributed``, ``agree`` runs before the first loop.
 
     Args:
         stream: The stream; it is opened when the loader is iterated.
         device: Where the tensors are to be. To a CUDA device they are copied from pinned memory,
             on a stream of their own, one batch ahead.
-        dtype: A torch dtype, or its name, for all floating-point columns or all columns of
-            integers, whichever it is; or a mapping from feature name to dtype.
-        inputs: The name of a feature, which gives its tensor; or several, which give a dict of
-            tensors by these names, or by the keys of a mapping to names.
+        dtype: A torch dtype, or its name, for all floating-point columns or all integer columns; or
+            a mapping from feature name to dtype.
+        inputs: The name of a feature, which gives its tensor; or several names, or a mapping from
+            other names to them, which give a dict of tensors.
         targets: As the inputs; ``None``: no pairs.
-        restart: True: each loop begins at the beginning of the run, also after a ``break``, as an
-            evaluation is to do. ``None``: loops of Lightning that evaluate do; a loop with
-            gradients off that goes on after a ``break`` is warned of. False: none does.
+        restart: True: each loop begins at the beginning of the run, even after a ``break``, as an
+            evaluation needs. ``None``: only Lightning's evaluation loops do, and a loop with
+            gradients off that goes on after a ``break`` gives a warning. False: no loop does.
 
     Raises:
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 
 def agree(stream: Stream) -> None:
-    """See to it that all processes read one stream, before the first batch.
+    """Check that all processes read one stream, before the first batch.
 
-    Call it on every process of an initialised ``torch.distributed``, with the stream open. Where
-    they disagree, all of them raise the same error.
+    Call it on every process of an initialised ``torch.distributed``, with the stream open. If they
+    disagree, all of them raise the same error.
 
     Args:
         stream: Open: in its ``with`` or ``async with`` block.
 
     Raises:
-        ConfigError: The streams differ, and in what; or torch.distributed is not initialised.
+        ConfigError: The streams differ (the message says in what), or torch.distributed is not
+            initialised.
     """
     with needs("streamrec.adapters.torch", "torch"):
         from torch import distributed

@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from streamrec.config.named_files import open_regular
 from streamrec.errors import ConfigError, FeederRefused
 from streamrec.flow.cleanup import wait_out
-from streamrec.stores.base.regular_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -16,7 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
-from streamrec.feeder.client.connection import silence, stall_error, tune
+from streamrec.feeder.client.connection import tune
+from streamrec.feeder.client.watch import silence, stall_error
 from streamrec.flow import forks
 from streamrec.wire.messages import Credit, Ping, Pong
 

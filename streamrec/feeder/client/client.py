@@ -21,9 +21,10 @@ from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.access.address import Address, check_sending
 from streamrec.feeder.access.tls import client_context, failure
 from streamrec.feeder.client.blocking import BlockingConnection
-from streamrec.feeder.client.connection import AsyncConnection, Watch, silence, stall_error
+from streamrec.feeder.client.connection import AsyncConnection
 from streamrec.feeder.client.session import NEAR, FeedState, Options
 from streamrec.feeder.client.shared import Inbox, create_memory
+from streamrec.feeder.client.watch import Watch, silence, stall_error
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire.protocol import Connection, Role
 from streamrec.wire.protocol import State as ConnectionState

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from streamrec.errors import FeederLost, FeedError, Stalled, StreamrecError
 from streamrec.feeder.access.address import Address
@@ -27,7 +27,7 @@ from streamrec.feeder.client.client import (
     look_up_async,
 )
 from streamrec.feeder.client.failover import Failover, Pause
-from streamrec.feeder.client.session import state_of
+from streamrec.feeder.client.session import StreamPart, state_of
 from streamrec.feeder.client.welcome import check_same
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
@@ -37,7 +37,6 @@ from streamrec.pipeline.terms.memory_needs import COUNTERS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.feeder.client.session import State
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.fingerprint import Fingerprint
 
@@ -46,23 +45,13 @@ RETRY_FOR = 600.0
 log = logging.getLogger("streamrec.connect")
 
 
-class Route(TypedDict, total=False):
+class Route(StreamPart, total=False):
     """The options of a feed that heals."""
 
-    rank: int
-    """The part of the stream to read, from 0; 0 by default."""
-    world_size: int
-    """The number of parts; 1 by default."""
-    batch_size: int | None
-    """Records per rank and batch; ``None``: the dataset's own."""
-    position: State | None
-    """The place to go on at; ``None``: the beginning."""
     token: str | None
     """The secret that feeders ask for, or ``file:/path``, which is read for each connection."""
     fingerprint: Fingerprint | None
     """The fingerprint that feeders must serve; ``None``: that of the first one."""
-    replicas: bool
-    """True: other clients read the same rank, and the feeder reads once for all of them."""
     tls: Mapping[str, str] | None
     """The files of TLS (see `client_context`), which are read for each connection."""
     stall_timeout: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streamrec.errors import (
@@ -49,8 +50,8 @@ State = Mapping[str, Any] | Position | Beginning
 """A place in the stream: as an object, or as the plain data of its ``to_dict``."""
 
 
-class Options(TypedDict, total=False):
-    """The options of a feed."""
+class StreamPart(TypedDict, total=False):
+    """The part of a stream that a feed receives, and the place to go on at."""
 
     rank: int
     """The part of the stream to read, from 0; 0 by default."""
@@ -60,14 +61,19 @@ class Options(TypedDict, total=False):
     """Records per rank and batch; ``None``: the dataset's own."""
     position: State | None
     """The place to go on at; ``None``: the beginning."""
+    replicas: bool
+    """True: other clients read the same rank, and the feeder reads once for all of them."""
+
+
+class Options(StreamPart, total=False):
+    """The options of a feed."""
+
     token: str | None
     """The secret that the feeder asks for; never sent over plain TCP beyond this machine."""
     fingerprint: Fingerprint | None
     """The fingerprint that the feeder must serve; ``None``: any."""
     credit_bytes: int
     """Bytes of batches that may wait on this side."""
-    replicas: bool
-    """True: other clients read the same rank, and the feeder reads once for all of them."""
     shared_bytes: int
     """Bytes of memory to share with a feeder on this machine; four times the credit by default."""
 
@@ -146,10 +152,19 @@ class FeedState:
             message.fingerprint, message.settings, self.hello.world_size
         )
         if self._expected is not None:
-            self._fingerprint.check(self._expected, "the expected fingerprint")
+            own = replace(self._fingerprint, mix_changes=self._expected.mix_changes)
+            own.check(self._expected, "the expected fingerprint")
+        self._take_changes()
+
+    def _take_changes(self) -> None:
+        """Take the changes of weights from the place to begin at: the feeder takes them, too."""
         position = self.position
-        start = None if position is None else read_resume_point(position)
-        if isinstance(start, Position):
+        if position is None or self._fingerprint is None:
+            return
+        start = read_resume_point(position)
+        self._fingerprint = replace(self._fingerprint, mix_changes=start.mix_changes)
+        # Whether components have joined a mix since, only the feeder can tell.
+        if isinstance(start, Position) and self._fingerprint.mix == start.fingerprint.mix:
             self._fingerprint.check(start.fingerprint)
 
     def request(self) -> list[Message]:
@@ -162,6 +177,7 @@ class FeedState:
     def seek(self, position: State | None) -> None:
         """Change where the next run begins; ``None``: not at all."""
         self._place = self._place if position is None else position
+        self._take_changes()
 
     def note(self, message: Message) -> bool:
         """Keep counters; return False for any other message, which is one of the stream.

@@ -238,6 +238,7 @@ class Inbox:
         Raises:
             RemoteProtocolError: They lie outside of the memory.
         """
+        # A slice beyond the end would be shorter without a word.
         if offset % PAGE or size > len(self._memory) - offset:
             raise RemoteProtocolError(
                 f"{size} bytes from {offset} on are not in a shared memory of {len(self._memory)}"

@@ -163,14 +163,14 @@ _ahead: deque[Engine] = deque(maxlen=1)
 def start_engine(source: str | os.PathLike[str] = "") -> None:
     """Start the engine process of the next stream ahead of need, while there is other work to do.
 
-    The first batch of a plain ``for`` waits for the process to import its libraries, unless that is
-    done by then. The process waits for a stream to take it, and ends with this one; while one waits
-    there is no other. A stream takes it as long as the environment variables and the working
-    directory are the same.
+    The first batch of a plain ``for`` waits for the process to import its libraries, unless it has
+    done so before. The process waits for a stream to take it, and ends with this process; only one
+    such process waits at a time. A stream takes it if the environment variables and the working
+    directory are still the same.
 
     Args:
-        source: What will be read, or the beginning of its URL: the libraries for that are imported
-            as well.
+        source: The source that will be read, or the beginning of its URL: its libraries are
+            imported, too.
 
     Raises:
         ConfigError: No process can be started.

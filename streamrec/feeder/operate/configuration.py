@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.config.access import ServedSettings
-    from streamrec.config.daemon import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings, ServedSettings
     from streamrec.config.server_settings import ServerSettings
 
 MOST_SHOWN = 3
@@ -121,7 +120,8 @@ def effective(settings: DaemonSettings) -> dict[str, Any]:
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
         options = without_secrets(dataset["storage_options"])
-        urls = {name: mask_urls(dataset[name]) for name in ("source", "index", "quarantine")}
+        names = ("source", "index", "quarantine", "exclude")
+        urls = {name: mask_urls(dataset[name]) for name in names}
         dataset.update(urls, storage_options=options)
     return plain
 

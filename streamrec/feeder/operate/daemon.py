@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import resource
 import signal
@@ -136,9 +137,25 @@ def run(
     load: Callable[[], DaemonSettings] | None = None,
 ) -> None:
     """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
+
+    def begin(bound: Bound) -> None:
+        _keep_objects()
+        if ready is not None:
+            ready(bound)
+
     raise_limit(settings.server)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve(settings, ready=ready, load=load))
+        runner.run(serve(settings, ready=begin, load=load))
+
+
+def _keep_objects() -> None:
+    """Take what is imported and open by now, which stays, out of the garbage collector.
+
+    To look through 100,000 objects again and again took a fifth of the event loop's time while
+    clients came and went, and held up all others for 0.1 s.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 async def _feeder(

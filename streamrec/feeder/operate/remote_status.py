@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import FeederLost, FeederRefused
-from streamrec.feeder.page.view import view_of
+from streamrec.errors import FeederLost, FeederRefused, FeedError
+from streamrec.feeder.page.view import view_of, view_of_fleet
 from streamrec.feeder.server.statistics import VERSION
 from streamrec.masking import printable
 
 if TYPE_CHECKING:
-    from streamrec.feeder.page.view import View
+    from collections.abc import Sequence
+
+    from streamrec.feeder.page.view import FleetView, View
 
 TIMEOUT = 5.0
 """Seconds to wait for a feeder; its page takes milliseconds."""
@@ -58,9 +61,40 @@ def view_status(host: str, port: int) -> View:
         FeederLost: Nothing answers.
         FeederRefused: The server that answers is not a feeder, or has another version.
     """
+    return _snapshot_and_view(host, port)[1]
+
+
+def view_fleet(addresses: Sequence[tuple[str, int]]) -> FleetView:
+    """Return what is shown of several feeders, which are asked all at once.
+
+    Args:
+        addresses: The host and port of the status of each.
+
+    Raises:
+        FeederLost: None answers.
+    """
+
+    def look(address: tuple[str, int]) -> dict[str, Any] | str:
+        try:
+            return _snapshot_and_view(*address)[0]
+        except FeedError as error:
+            return error.message.partition(";")[0]
+
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        answers = list(pool.map(look, addresses))
+    if all(isinstance(answer, str) for answer in answers):
+        raise FeederLost(
+            f"none of {len(answers)} feeders answers: {answers[0]}; name the host and port of the "
+            "status of running feeders"
+        )
+    names = (f"{host}:{port}" for host, port in addresses)
+    return view_of_fleet(dict(zip(names, answers, strict=True)))
+
+
+def _snapshot_and_view(host: str, port: int) -> tuple[dict[str, Any], View]:
     snapshot = read_status(host, port)
     try:
-        return view_of(snapshot)
+        return snapshot, view_of(snapshot)
     # Whatever answers may send anything: its form is not checked field by field.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise _not_a_feeder(f"{host}:{port}", "its answer has another form") from None

@@ -29,7 +29,9 @@ from prometheus_client.registry import Collector
 
 from streamrec.feeder.access.address import host_and_port
 from streamrec.feeder.operate.status_port import StatusPort, host_check
-from streamrec.feeder.page.view import EVERY, Samples, view_of
+from streamrec.feeder.page.late_ranks import LateLog
+from streamrec.feeder.page.samples import EVERY, Samples
+from streamrec.feeder.page.view import view_of
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.timings import BOUNDS
 from streamrec.report.charts import chart_of
@@ -368,11 +370,14 @@ async def serving(where: str, feeder: Feeder) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def sampling(feeder: Feeder, samples: Samples) -> AsyncIterator[None]:
-    """Take a sample every few seconds while the block runs."""
+    """Take a sample every few seconds while the block runs, and log which ranks are late."""
+    late = LateLog()
 
     async def take() -> None:
         while True:
-            samples.take(feeder.snapshot())
+            snapshot = feeder.snapshot()
+            samples.take(snapshot)
+            late.look(samples.add_to(snapshot))
             await asyncio.sleep(EVERY)
 
     task = asyncio.get_running_loop().create_task(take())

@@ -1,19 +1,14 @@
-"""The view of a feeder: what its page and ``streamrec top`` show of a snapshot, as text. No I/O.
-
-A snapshot counts from the start of the feeder. What is shown is how fast it counts: samples of the
-last minutes are the differences between snapshots.
-"""
+"""The view of a feeder: what its page and ``streamrec top`` show of a snapshot, as text. No I/O."""
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from streamrec.feeder.page.late_ranks import MOST_NAME, late_ranks
 from streamrec.flow.stages import BOXES, RESOURCES, TABLE
-from streamrec.flow.timings import add_up, quantile
-from streamrec.report.charts import POINTS, Line
+from streamrec.flow.timings import add_up
+from streamrec.report.charts import Line
 from streamrec.report.verdict import Evidence, judge
 from streamrec.report.words import (
     clip,
@@ -32,138 +27,6 @@ if TYPE_CHECKING:
 
     from streamrec.flow.stages import Box
     from streamrec.report.verdict import Blame
-
-
-EVERY = 5.0
-"""Seconds between two samples."""
-MOST = POINTS
-"""The most samples that are kept: ten minutes, or a line of the whole width."""
-
-Key: TypeAlias = tuple[int, int, float]
-"""A subscription: its worker, its number there, and the time of its beginning."""
-
-
-class Samples:
-    """A ring of samples, and the present rates of subscriptions.
-
-    Args:
-        most: The most samples that are kept.
-        clock: Gives the time in seconds; the calendar's may be set back.
-    """
-
-    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._samples: deque[dict[str, Any]] = deque(maxlen=most)
-        self._totals: deque[_Totals] = deque(maxlen=2)
-        """The totals of the last snapshots: a rate is over one interval at least."""
-
-    def take(self, snapshot: Mapping[str, Any]) -> None:
-        """Add the sample of the time from the snapshot before to this one."""
-        now = _Totals.of(snapshot, self._clock())
-        # Two snapshots of one moment would divide by zero.
-        if self._totals and now.time > self._totals[-1].time:
-            self._samples.append(_sample(self._totals[-1], now, snapshot))
-        self._totals.append(now)
-
-    def add_to(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a snapshot with the samples, and with the rates of its subscriptions."""
-        now = _Totals.of(snapshot, self._clock())
-        subscriptions = [
-            {**each, "now": self._rates(_key(each), now, snapshot["taken"] - each["since"])}
-            for each in snapshot["subscriptions"]
-        ]
-        return {**snapshot, "subscriptions": subscriptions, "samples": list(self._samples)}
-
-    def _rates(self, key: Key, now: _Totals, age: float) -> dict[str, float]:
-        """Return what a subscription does in a second, over the last interval or two."""
-        marks = [
-            mark for mark in self._totals if key in mark.subscriptions and mark.time < now.time
-        ]
-        # A subscription younger than a sample counts from its beginning.
-        began, before = now.time - max(age, 0.001), _Counters()
-        if marks:
-            began, before = marks[0].time, marks[0].subscriptions[key]
-        return now.subscriptions[key].rates_since(before, now.time - began)
-
-
-@dataclass(frozen=True)
-class _Counters:
-    bytes: int = 0
-    records: int = 0
-    stall: float = 0.0
-    """Seconds for which the client was ready for a batch that had not been sent."""
-
-    def rates_since(self, before: _Counters, seconds: float) -> dict[str, float]:
-        """Return the differences to an earlier time by second."""
-        return {
-            "bytes_per_second": max(self.bytes - before.bytes, 0) / seconds,
-            "records_per_second": max(self.records - before.records, 0) / seconds,
-            # A worker's counts are up to half a second old: a bit more than all time may come out.
-            "stalled": min(max(self.stall - before.stall, 0.0) / seconds, 1.0),
-        }
-
-
-@dataclass(frozen=True)
-class _Totals:
-    """The counters of a snapshot from which samples are made."""
-
-    time: float
-    sent: _Counters
-    first_bytes: list[int]
-    """The counts of the histogram of reads, over all stores."""
-    waits: dict[str, float]
-    kept_back: dict[str, float]
-    """The seconds of each cause for which no more requests were in flight."""
-    subscriptions: dict[Key, _Counters]
-
-    @classmethod
-    def of(cls, snapshot: Mapping[str, Any], now: float) -> _Totals:
-        datasets = snapshot["datasets"].values()
-        sent = add_up(dataset["sent"] for dataset in datasets)
-        reads = add_up(store["read"] for store in snapshot["timings"].values() if "read" in store)
-        return cls(
-            time=now,
-            sent=_Counters(sent.get("bytes", 0), sent.get("records", 0)),
-            first_bytes=reads["first_byte"]["counts"] if reads else [],
-            waits=add_up(dataset["waits"] for dataset in datasets),
-            kept_back=add_up(dataset["kept_back"] for dataset in datasets),
-            subscriptions={_key(each): _counters(each) for each in snapshot["subscriptions"]},
-        )
-
-
-def _key(subscription: Mapping[str, Any]) -> Key:
-    return subscription["worker"], subscription["id"], subscription["since"]
-
-
-def _counters(subscription: Mapping[str, Any]) -> _Counters:
-    waits = subscription["waits"]
-    stall = sum(seconds for stage, seconds in waits.items() if stage != "client")
-    return _Counters(subscription["bytes"], subscription["records"], stall)
-
-
-def _sample(before: _Totals, now: _Totals, snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    seconds = now.time - before.time
-    rates = now.sent.rates_since(before.sent, seconds)
-    # The first read of a store makes its histogram, which was missing before.
-    earlier = before.first_bytes or [0] * len(now.first_bytes)
-    answers = [count - old for count, old in zip(now.first_bytes, earlier, strict=True)]
-    return {
-        "taken": snapshot["taken"],
-        "seconds": seconds,
-        "bytes_per_second": rates["bytes_per_second"],
-        "records_per_second": rates["records_per_second"],
-        "first_byte_p50": quantile(answers, 0.5),
-        "waits": _growth(before.waits, now.waits),
-        "kept_back": _growth(before.kept_back, now.kept_back),
-        "subscriptions": len(now.subscriptions),
-        "memory": snapshot["budget"]["used"],
-    }
-
-
-def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return what has grown, and by how much."""
-    grown = {name: total - before.get(name, 0.0) for name, total in now.items()}
-    return {name: seconds for name, seconds in grown.items() if seconds > 0}
 
 
 WINDOW = 60.0
@@ -322,8 +185,6 @@ def _part(some: float, limit: float) -> float:
 
 MOST_ROWS = 200
 """The most subscriptions, and the most datasets, that are shown; all are in ``/status.json``."""
-MOST_NAME = 80
-"""The most characters of a name that are shown."""
 MOST_STATE = 160
 
 
@@ -362,6 +223,8 @@ class View:
     memory: SessionMemory
     path: list[PathStage]
     verdict: str
+    late: list[str]
+    """Sentences about ranks that hold the others of their jobs back."""
     series: list[Line]
     datasets: list[dict[str, str]]
     subscriptions: list[dict[str, str]]
@@ -388,6 +251,7 @@ def view_of(snapshot: Mapping[str, Any]) -> View:
         memory=_memory(snapshot["budget"]),
         path=path,
         verdict=verdict_of(path),
+        late=late_ranks(snapshot["subscriptions"]),
         series=series,
         datasets=datasets[:MOST_ROWS],
         subscriptions=[_subscription(each) for each in _first(subscriptions)],
@@ -486,3 +350,32 @@ def _error(error: Mapping[str, Any]) -> dict[str, str]:
         "peer": clip(error.get("peer") or "", MOST_NAME),
         "message": clip(error["message"]),
     }
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """The facts about several feeders, whose clients may be the ranks of one job."""
+
+    feeders: list[tuple[str, View | str]]
+    """The address of each, and its view, or the reason why there is no view."""
+    late: list[str]
+    """Sentences about ranks that hold the others of their jobs back, whichever feeder they read."""
+
+
+def view_of_fleet(snapshots: Mapping[str, Mapping[str, Any] | str]) -> FleetView:
+    """Return what is shown of several feeders.
+
+    Args:
+        snapshots: By address, the snapshot with samples, or the reason why there is no snapshot.
+    """
+    answers = {where: one for where, one in snapshots.items() if not isinstance(one, str)}
+    feeders = [
+        (where, one if isinstance(one, str) else view_of(one)) for where, one in snapshots.items()
+    ]
+    readers = [
+        # "local" is the feeder's machine, and there are several.
+        {**each, "peer": where if each["peer"] == "local" else each["peer"]}
+        for where, snapshot in answers.items()
+        for each in snapshot["subscriptions"]
+    ]
+    return FleetView(feeders, late_ranks(readers))

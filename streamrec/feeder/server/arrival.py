@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Self
 from streamrec.errors import ConfigError, FeederDraining, FeederLost, FeederRefused
 from streamrec.feeder.access.access import present_handshakes
 from streamrec.feeder.access.address import check_received
-from streamrec.feeder.client.connection import LINGER, AsyncConnection, Watch
+from streamrec.feeder.client.connection import LINGER, AsyncConnection
+from streamrec.feeder.client.watch import Watch
 from streamrec.feeder.client.welcome import facts_of, mapping_of
 from streamrec.feeder.server.conversation import Conversation, common_version, fault_of
 from streamrec.feeder.server.listener import first_bytes, peer_of, readable, remote_host

@@ -43,6 +43,10 @@ TELL_EVERY = 0.1
 batch."""
 
 
+TELL_WAITS_EVERY = 1.0
+"""Seconds between two STATISTICS while a client waits: it shows what a wait of minutes is for."""
+
+
 class Batches(Protocol):
     """The batches of one run."""
 
@@ -137,6 +141,8 @@ class Conversation:
         # A stranger gets no more time to leave than to arrive.
         self._patience = handshake_timeout
         self._told_at = float("-inf")
+        self._makes_wait = False
+        """True while the client waits for a batch that is not ready."""
 
     async def run(self) -> None:
         """Serve until either side is done, then close the connection."""
@@ -217,9 +223,12 @@ class Conversation:
         # Reading ahead takes memory: a client that gives no credit takes none.
         await self._connection.wait_for_credit()
         async with run as batches:
+            self._makes_wait = False
+            self._tell_waits(source, batches)
             try:
                 await self._send_all(source, batches)
             finally:
+                self._telling.cancel()
                 self._tell(source, batches)
             end = End(json.dumps(state_of(batches.position)).encode())
         # Behind the run: what it holds is free before the client asks for the next.
@@ -232,7 +241,9 @@ class Conversation:
                 waits.consume("client")
                 await self._connection.wait_for_credit()
                 await share.give_way()  # to the other clients
+                self._makes_wait = True
                 batch = await batches.receive()
+                self._makes_wait = False
                 waits.consume("wire")
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
@@ -243,6 +254,15 @@ class Conversation:
                 # Before the wait for room, which a drain ends: the client gets this batch as well.
                 source.count(batch, frame_size(len(message.metadata), message.payload_size))
                 await self._connection.flush()
+
+    def _tell_waits(self, source: BatchSource, batches: Batches) -> None:
+        """Send counters during a long wait for a batch, too; look once a second for one."""
+        loop = asyncio.get_running_loop()
+        # A client that does not wait may not read for hours what is sent.
+        # Half: what was told at the last look was told a bit after it.
+        if self._makes_wait and loop.time() >= self._told_at + TELL_WAITS_EVERY / 2:
+            self._tell(source, batches)
+        self._telling = loop.call_later(TELL_WAITS_EVERY, self._tell_waits, source, batches)
 
     def _tell(self, source: BatchSource, batches: Batches) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""

@@ -109,7 +109,7 @@ FETCHED = (
     *("requests", "retries", "throttled", "cut", "hedges", "hedges_won"),
     *("bytes_read", "bytes_used", "cache_hits", "cache_bytes"),
     *("cached_batches", "cached_pictures", "cached_mapped"),
-    *("refetched", "skipped_records", "quarantined"),
+    *("refetched", "skipped_records", "quarantined", "records_excluded"),
 )
 """The counters of a run that a feeder adds up."""
 GAUGES = (

@@ -122,6 +122,7 @@ class Supervisor(Feeder):
         Raises:
             StreamrecError: One has ended instead.
         """
+        # Shielded: one who waits may be cancelled, and others wait for the same future.
         await asyncio.shield(self._ready)
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
@@ -205,6 +206,7 @@ class Supervisor(Feeder):
         assert keeper is not None
         self._workers.append(worker)
         self._keepers[keeper] = worker
+        # It gets a moment to end by itself only once it has said its last word.
         patience = 0.0
         try:
             settings = _plain(_divide(self.settings, self._count))
@@ -244,6 +246,7 @@ class Supervisor(Feeder):
 
     async def _serve_worker(self, worker: Worker) -> None:
         """Answer a worker until it has ended."""
+        # One message after the other: a loan is counted before the worker asks for the next.
         while (message := await _hear(worker)) is not None:
             if "admit" in message:
                 worker.link.answer(message, self.admission.admit(message["admit"]))
@@ -342,6 +345,7 @@ async def _hear(worker: Worker) -> dict[str, Any] | None:
 
 def _divide(settings: ServerSettings, workers: int) -> ServerSettings:
     """Return the settings of each worker."""
+    # Each maps its clients' memory by itself, and together they stay within the daemon's limit.
     shared = ByteSize(shared_limit(settings) // workers)
     return settings.model_copy(update={"shared_memory": shared})
 

@@ -128,8 +128,6 @@ class Worker:
         """The last that it has said about itself."""
         self.is_ready = False
         """True once it serves."""
-        self.cut_at_end = 0
-        """The number of connections that it has cut when it had drained."""
         self.connections: set[int] = set()
         """The numbers of its connections."""
         self.loans: list[int] = []

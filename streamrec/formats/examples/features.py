@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from streamrec import kernel
-from streamrec.errors import (
-    ConfigError,
-    DataError,
-    MalformedExample,
-    WrongFeatureType,
-    say_where,
-)
+from streamrec.errors import ConfigError, DataError, MalformedExample, WrongFeatureType
 from streamrec.formats.examples.descriptions import (
     LENGTH,
     SequenceFeatures,
@@ -53,7 +47,7 @@ from streamrec.formats.examples.specs import (
 )
 from streamrec.kernel.contract import ColumnKind, KernelFault, fresh
 from streamrec.kernel.messages import MESSAGES
-from streamrec.masking import masked
+from streamrec.masking import masked, say_where
 from streamrec.values.aligned import align
 from streamrec.values.message_schema import unreadable
 

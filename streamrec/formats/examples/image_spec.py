@@ -47,7 +47,7 @@ class Spec(Generic[Gives_co]):
 class Image(Spec[Gives_co]):
     """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP, WebP or TIFF.
 
-    Of an animation the first frame is taken.
+    For an animation, the first frame is taken.
 
     Args:
         shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
@@ -59,10 +59,10 @@ class Image(Spec[Gives_co]):
             bilinear interpolation. Large JPEGs are decoded at a fraction for it.
         dct_method: As ``streamrec.decode_jpeg``'s; ``""`` is TensorFlow's default.
         crop: The window ``(top, left, height, width)`` that is cut out of each picture, in pixels;
-            ``resize`` then resizes it. Of a JPEG only the window is decoded where nvImageCodec is
-            installed (the extra ``crop``).
+            ``resize`` then resizes it. If nvImageCodec is installed (the extra ``crop``), only the
+            window of a JPEG is decoded.
         key: The feature's name in the records; ``None``: that of the column, which is the spec's
-            key in the mapping. One picture may so make several columns.
+            key in the mapping. So one picture may make several columns.
         max_pixels: Pixels of the largest picture that is decoded, as ``decode_image``'s;
             ``None``: as many as the stream's ``max_pixels``.
         max_bytes: Bytes that the column may take in one batch, with what decoding takes besides:

@@ -112,8 +112,8 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
     """A feature with any number of items of the same shape: an array, short rows filled up.
 
     Args:
-        shape: The shape of one item; ``()`` for one value. An item is so many values in a row of
-            an Example's list, or a step of a SequenceExample's feature list.
+        shape: The shape of one item; ``()`` for one value. An item is this number of consecutive
+            values in an Example's list, or a step of a SequenceExample's feature list.
         dtype: As in ``FixedLenFeature``.
         allow_missing: A record without the feature has no items. In an Example, and in the context
             of a SequenceExample, it has to be True.
@@ -310,8 +310,8 @@ class ShapedFeature(Spec[Arrays]):
     """A feature with an array in every record, whose shape other features hold.
 
     Args:
-        shape: The names of int64 features with a size each, and sizes that all records have, as
-            ``("height", "width", 3)``; or the name of one feature with all sizes.
+        shape: For each dimension, the name of an int64 feature with the size, or a size that all
+            records have, as ``("height", "width", 3)``; or the name of one feature with all sizes.
         dtype: As in ``FixedLenFeature``, of numbers.
         value_key: The feature that holds the values; ``None``: the one of the spec's own name.
         raw: The values are one byte string, little-endian, as in ``FixedLenFeature``.

@@ -135,12 +135,12 @@ def decode_image(
 
     Args:
         contents: The encoded picture.
-        channels: 1 (gray), 3 (RGB) or 4 (RGBA); 0: as many as the picture has. JPEG has no 4, GIF
-            only 3, BMP no 1, WebP only its own.
-        expand_animations: Give GIF and WebP as ``[frames, height, width, channels]``, also where
-            there is one frame; else their first frame alone.
-        max_pixels: Pixels of all frames together; what claims more is refused before memory is set
-            aside for it.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA); 0: as many as the picture has. JPEG cannot give 4,
+            GIF gives only 3, BMP cannot give 1, and WebP gives only its own.
+        expand_animations: True: GIF and WebP give ``[frames, height, width, channels]``, even with
+            one frame. False: only their first frame.
+        max_pixels: The most pixels of all frames together; a larger picture is refused before
+            memory is allocated for it.
 
     Returns:
         uint8 ``[height, width, channels]``, or with the frames before; in memory of its own.
@@ -191,8 +191,8 @@ def decode_and_crop_jpeg(
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG and cut a window out of it, as ``tf.io.decode_and_crop_jpeg`` does.
 
-    Only the window is decoded where nvImageCodec is installed (the extra ``crop``), which gives
-    the same pixels.
+    If nvImageCodec is installed (the extra ``crop``), only the window is decoded, to the same
+    pixels.
 
     Args:
         contents: The encoded picture.

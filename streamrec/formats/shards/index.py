@@ -159,6 +159,10 @@ class Index:
 
     def chunks(self) -> Chunks:
         """Return all chunks, in the order of the entries."""
+        return self._chunks
+
+    @cached_property
+    def _chunks(self) -> Chunks:
         entries = self.entries
         counts = np.array([len(entry.begins) for entry in entries], np.int64)
         sizes = np.array([entry.size for entry in entries], np.int64)
@@ -363,18 +367,19 @@ def _entries(data: bytes) -> list[ShardEntry]:
     versions = _strings(text[sum(names) :], etags[0]) if etags else [""] * shards
     # With 0, which says that a CRC is not known, no record is compared.
     crcs = np.zeros(chunks, np.int64) if has_etags else crcs.astype(np.int64)
-    bounds = [0, *accumulate(counts)]
+    bounds = pairwise([0, *accumulate(counts)])
+    facts = zip(strings, sizes.tolist(), records.tolist(), versions, bounds, strict=True)
     entries = [
         ShardEntry(
-            strings[i],
-            int(sizes[i]),
-            int(records[i]),
-            begins[bounds[i] : bounds[i + 1]],
-            firsts[bounds[i] : bounds[i + 1]],
-            crcs[bounds[i] : bounds[i + 1]],
-            versions[i] or None,
+            name,
+            size,
+            count,
+            begins[first:last],
+            firsts[first:last],
+            crcs[first:last],
+            version or None,
         )
-        for i in range(shards)
+        for name, size, count, version, (first, last) in facts
     ]
     if not _are_sound(sizes, records, np.array(counts, np.int64), begins, firsts):
         for entry in entries:  # one by one, to name it
@@ -476,7 +481,10 @@ def check_entry(entry: ShardEntry) -> None:
 
 
 def _join(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.empty(0, np.int64), *(np.asarray(c, np.int64) for c in columns)])
+    # An empty array first: without any column, there would be nothing to join. And an empty list
+    # counts as one of floats, which no cast that is called safe takes.
+    empty = np.empty(0, np.int64)
+    return np.concatenate([empty, *columns], dtype=np.int64, casting="unsafe")
 
 
 def _digest(body: bytes) -> bytes:

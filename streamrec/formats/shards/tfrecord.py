@@ -163,6 +163,8 @@ class FrameScanner:
         self.size: int | None = None
         """The size of the shard in bytes, or the end of the part that is read; ``None`` while it is
         not known. No record may reach beyond it."""
+        self.needed = 0
+        """Bytes of the next frame, if the last view ended in it and it was left there; else 0."""
         self._most = most
         self._counts_gaps = counts_gaps
         self.damaged: list[DamagedSpan] = []
@@ -177,7 +179,9 @@ class FrameScanner:
     def __repr__(self) -> str:
         return f"<FrameScanner of {masked(self.url)} at record {self.ordinal}, byte {self.offset}>"
 
-    def scan(self, view: ByteArray, *, more: bool) -> tuple[list[RecordBlock], int]:
+    def scan(
+        self, view: ByteArray, *, more: bool, memory: ByteArray | None = None
+    ) -> tuple[list[RecordBlock], int]:
         """Find the records that end in the next bytes of the shard.
 
         Args:
@@ -185,6 +189,8 @@ class FrameScanner:
             more: True: the same memory will be presented again, longer, from the first byte not
                 consumed, so an incomplete record is left in place. False: it is copied, and waits
                 for the next view.
+            memory: Memory for the whole incomplete record. The next views may be parts of it, at
+                their places, which are not copied; ``None``: it is allocated.
 
         Returns:
             Blocks, whose buffer is ``view``, or memory of its own for a record that straddled
@@ -199,6 +205,7 @@ class FrameScanner:
                 The records before a fault are returned first; the next call raises it.
         """
         self._raise_pending()
+        self.needed = 0
         if self._search:
             return self._step_over(view, self._search)
         blocks: list[RecordBlock] = []
@@ -209,7 +216,10 @@ class FrameScanner:
         stop, needed = self._scan(view, begin, len(view), blocks)
         # Nothing is copied where the same memory comes again, or the view ends with a record.
         if more or self._fault or stop == len(view):
+            self.needed = 0 if self._fault else needed
             return blocks, stop
+        if memory is not None:
+            self._tail = self._new_tail(memory)
         self._tail.take(view[stop:], needed)
         return blocks, len(view)
 
@@ -407,7 +417,7 @@ class FrameScanner:
         """Return the error for a length, with a right CRC, that reaches beyond the shard's end."""
         left = "no object can hold"
         if self.size is not None:
-            left = f"reach beyond byte {self.size}, where the shard ends, or its chunk in the index"
+            left = f"reach beyond byte {self.size}, the end of the shard or of its indexed chunk"
         message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
         if _frame_size(length) > LARGEST:
             return self._error(
@@ -430,10 +440,11 @@ def _frame_size(length: int) -> int:
 class _Tail:
     """A growing copy of the first bytes of a record, of which more are still to come."""
 
-    def __init__(self, allocate: Allocate, share: int) -> None:
+    def __init__(self, allocate: Allocate, share: int, memory: ByteArray | None = None) -> None:
         self._allocate = allocate
         self._share = share
-        self._buffer: ByteArray = np.empty(HEADER, np.uint8)
+        self._is_given = memory is not None
+        self._buffer: ByteArray = np.empty(HEADER, np.uint8) if memory is None else memory
         self._length = 0
 
     def __len__(self) -> int:
@@ -460,9 +471,15 @@ class _Tail:
         length = self._length + len(view)
         if length > len(self._buffer):
             self._reserve(max(length, min(room, max(self._share, GROWTH * length))))
-        # Copied by memoryview, since NumPy would release the GIL and wait to have it back.
-        self._buffer.data[self._length : length] = view.data
+        if not (self._is_given and self._is_in_place(view)):
+            # By memoryview, since NumPy would release the GIL and wait to have it back.
+            self._buffer.data[self._length : length] = view.data
         self._length = length
+
+    def _is_in_place(self, view: ByteArray) -> bool:
+        begin: int = self._buffer.__array_interface__["data"][0]
+        place: int = view.__array_interface__["data"][0]
+        return place == begin + self._length
 
     def _reserve(self, size: int) -> None:
         """Move the bytes into memory for ``size`` bytes in all."""

@@ -201,7 +201,7 @@ def serialize_tensor(array: Any) -> bytes:
         array: A NumPy array or scalar of any shape, another library's tensor, ``bytes`` or ``str``.
             Arrays of ``bytes`` and ``str`` (as UTF-8) become tensors of strings; bfloat16 and
             float8 are those of ``ml_dtypes``. Python's numbers, and lists of one type of them, get
-            the dtypes that TensorFlow gives them: int32 (int64 where a number is beyond), float32,
+            the dtypes that TensorFlow gives them: int32 (int64 if a number is larger), float32,
             bool, complex128.
 
     Returns:
@@ -277,9 +277,9 @@ def parse_tensor(
     """Parse a serialized ``tf.TensorProto``, as ``tf.io.parse_tensor`` does.
 
     The values are in ``tensor_content``, or in the list of their type. If that list is too short,
-    its last value is repeated; an empty list means zeros or empty strings. Refused are values that
-    TensorFlow would drop or wrap in silence: values in the list of another type, more values than
-    the shape takes, integers beyond the dtype, an unknown rank.
+    its last value is repeated; an empty list means zeros or empty strings. Values that TensorFlow
+    would drop or wrap in silence are refused: values in the list of another type, more values than
+    the shape needs, integers beyond the dtype, an unknown rank.
 
     Args:
         data: The message.

@@ -28,10 +28,10 @@ MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
-    """A batch: a mapping from feature name to column, in memory that is the user's own.
+    """A batch: a mapping from feature name to column, in memory that belongs to the user.
 
     ``len(batch)`` is the number of rows; raw streams have the one column ``records``. The type
-    parameter is that of the columns, where all of them are of one type.
+    parameter is the type of the columns, if all have one type.
     """
 
     columns: Mapping[str, ColumnType_co]
@@ -88,9 +88,8 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
         """Return the batch as tensors of the same memory, as ``adapters.torch.as_loader`` gives it.
 
         Args:
-            dtype: A torch dtype, or its name, for all floating-point columns or all columns of
-                integers, whichever it is; or a mapping from feature name to dtype. What is cast is
-                copied.
+            dtype: A torch dtype, or its name, for all floating-point columns or all integer
+                columns; or a mapping from feature name to dtype. Columns that are cast are copied.
 
         Raises:
             ConfigError: There is no such dtype or feature.
@@ -106,7 +105,7 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
     def to(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: the columns are arrays of NumPy, not tensors.
 
-        Lightning and Accelerate call it where they are given a bare stream.
+        Lightning and Accelerate call it if they are given a bare stream.
 
         Raises:
             ConfigError: Always.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,25 @@ from streamrec.errors import OutOfMemory
 from streamrec.flow.cleanup import apart
 from streamrec.flow.pool import HUGE, Pool, Prefaulter, size_class
 from streamrec.flow.timings import Timings
+from streamrec.masking import masked
+from streamrec.pipeline.fetch.awaited_shards import AwaitedShards
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import A_BIT_MORE, RangeRead
 from streamrec.pipeline.terms.memory_needs import FETCHED
-from streamrec.plan.reading.ranges import LARGEST_FIRST_SHARD, ReadAhead, grown
+from streamrec.plan.reading.ranges import LARGEST_FIRST_SHARD, WITHIN_RECORD, ReadAhead, grown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from streamrec.flow.stages import Collector
-    from streamrec.pipeline.fetch.range_queue import Consumer, Demand, RangeQueue, Shards
+    from streamrec.pipeline.fetch.range_queue import (
+        Consumer,
+        Demand,
+        LargeRecord,
+        RangeQueue,
+        Shards,
+    )
     from streamrec.plan.reading.concurrency import Concurrency
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.plan.reading.ranges import MemoryPlan, RangeMemory, RangeRequest
@@ -40,6 +48,11 @@ would hold tens of thousands of tiny shards, and it does not count the objects a
 SHARED_BUDGETS = 2
 """Shared memory is this many times the budget: what is not used takes none, and pieces of many
 sizes leave gaps."""
+
+
+def _nothing() -> int:
+    """Return that nothing is overdrawn."""
+    return 0
 
 
 @dataclass(eq=False, repr=False)
@@ -59,6 +72,7 @@ class Fetcher:
         counts: The run's counters, to count on.
         timings: The run's times of requests, to count on.
         spans: Collects spans of the requests; ``None``: nobody does.
+        overdrawn: Returns the bytes of the budget's ranges that decoded batches take at present.
     """
 
     shards: Shards
@@ -76,9 +90,12 @@ class Fetcher:
     timings: Timings = field(default_factory=Timings)
     """The times of requests since the start."""
     spans: Collector | None = None
+    overdrawn: Callable[[], int] = _nothing
     _reserved: int = 0
     _in_flight: int = 0
     _awaited: int = -1
+    _awaited_since: float = 0.0
+    _turn: int = 0  # the lane that was awaited last
     _others_do: bool = False
     _at_limit: bool = False  # the concurrency kept the last schedule from asking for more
     _limited: bool = False
@@ -105,9 +122,12 @@ class Fetcher:
             spans=self.spans,
         )
         self._loop = asyncio.get_running_loop()
+        self._shards_awaited = AwaitedShards(self._loop.time)
         self._wake, self._news = asyncio.Event(), asyncio.Event()
         self._read_ahead = ReadAhead(self.plan)
-        self._read_small_shards_at_once()
+        for queue in self.queues:
+            # A shard of unknown size may be such a one; if it has more, other ranges follow.
+            queue.small_shard = queue.planner.guess = self._small_shard()
 
     def __repr__(self) -> str:
         ahead = sum(queue.ahead for queue in self.queues)
@@ -117,9 +137,11 @@ class Fetcher:
         """Keep reading until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._adjust_concurrency())
-            if self.plan.range_size >= HUGE:
-                group.create_task(self._prefaulter.start())
+            prefaults = False
             while True:
+                if not prefaults and self.plan.range_size >= HUGE:
+                    prefaults = True
+                    group.create_task(self._prefaulter.start())
                 # Cleared first: who wakes the fetcher while it schedules has it schedule once more.
                 self._wake.clear()
                 self._schedule(group)
@@ -135,6 +157,13 @@ class Fetcher:
         if self._shared is not None:
             self._shared.close()
 
+    def enlarge(self, plan: MemoryPlan) -> None:
+        """Go on with a plan of the same lanes that has more memory."""
+        self.plan, self._read_ahead = plan, ReadAhead(plan)
+        for queue in self.queues:
+            queue.small_shard = self._small_shard()
+        self.wake()
+
     def wake(self) -> None:
         """Schedule again, since a lane's state or the memory in use has changed."""
         self._wake.set()
@@ -142,17 +171,25 @@ class Fetcher:
     async def wait_for(self, sublane: int, *, or_others: bool = False) -> None:
         """Wait for news of the lane (or of any): bytes, another range, its end or an error."""
         self._awaited, self._starved, self._others_do = sublane, True, or_others
+        self._turn = sublane
         # More read-ahead would have spared the wait: a lane wanted to ask for more and had no room.
         if self._full:
             self._read_ahead.grow()
         self._news.clear()
         self._wake.set()
-        started = self._loop.time()
+        self._awaited_since = self._loop.time()
         try:
             await self._news.wait()
         finally:
+            for shard, seconds in self._wait_now().items():
+                self._shards_awaited.add(shard, seconds)
             self._awaited = -1
-            self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
+            self.counts["waited_us"] += int((self._loop.time() - self._awaited_since) * 1e6)
+
+    def _wait_now(self) -> dict[int, float]:
+        """Return the seconds of the wait that goes on, by shard; empty if nobody waits for one."""
+        ranges = self.queues[self._awaited].ranges if self._awaited >= 0 else None
+        return {ranges[0].shard: self._loop.time() - self._awaited_since} if ranges else {}
 
     def demand(self, sublane: int) -> Demand:
         """Return the lane's demand of a sublane."""
@@ -191,37 +228,45 @@ class Fetcher:
             "in_flight": self._in_flight,
             "concurrency": self.concurrency.limit,
             "concurrency_reason": self.concurrency.cause.text,
-            "concurrency_seconds": {str(k): s for k, s in self.concurrency.seconds.items()},
+            "concurrency_seconds": {str(k): s for k, s in list(self.concurrency.seconds.items())},
             "bytes_in_memory": self.pool.in_use,
             "most_bytes_in_memory": self.pool.most_in_use,
             "bytes_idle": self.pool.idle,
             "bytes_budgeted": self.plan.for_ranges,
             "timings": self.timings.to_dict(),
+            "awaited_shard": self._awaited_shard(),
         }
 
-    def _read_small_shards_at_once(self) -> None:
-        """Read no head of a shard if each lane may have one like it whole at the start.
+    def _awaited_shard(self) -> dict[str, Any] | None:
+        longest = self._shards_awaited.longest(self._wait_now())
+        if longest is None:
+            return None
+        return {"url": masked(self.shards.urls[longest[0]]), "seconds": longest[1]}
 
-        Its first records come no later, as connections share the link. A head would cost a request,
-        and a copy of the record at its end, which may be most of the shard.
+    def _small_shard(self) -> float:
+        """Return the bytes of a shard of which no head is read, but all at once.
+
+        Each lane may have one like it whole at the start. Its first records come no later, as
+        connections share the link. A head would cost a request, and a copy of the record at its
+        end, which may be most of the shard.
         """
         room = self.plan.room(0, self._read_ahead.size)
         even = room.share + room.ahead / self.plan.lanes
-        small = min(even, A_BIT_MORE * self.plan.range_size, LARGEST_FIRST_SHARD)
-        for queue in self.queues:
-            # A shard of unknown size may be such a one; if it has more, other ranges follow.
-            queue.small_shard = queue.planner.guess = small
+        return min(even, A_BIT_MORE * self.plan.range_size, LARGEST_FIRST_SHARD)
 
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         # Idle pieces count as memory of the process: they must not exceed what the budget has left.
-        self.pool.trim(max(0, self.plan.for_ranges - self._reserved - self.pool.in_use))
+        overdrawn = self.overdrawn()
+        taken = self._reserved + overdrawn + self.pool.in_use
+        self.pool.trim(max(0, self.plan.for_ranges - taken))
         for sublane, queue in enumerate(self.queues):
             # Whatever the budget and the concurrency say: the lane's next record lies there.
             if (again := queue.repair) is not None:
                 queue.add_repair(self._start(group, sublane, again, again.stop - again.start))
         room = self.plan.room(self._reserved, self._read_ahead.size)
+        room = replace(room, ahead=room.ahead - overdrawn)
         sizes = [lane.record_size for lane in self.lanes]
         largest = max(sizes, default=0)
         for queue in self.queues:
@@ -232,16 +277,16 @@ class Fetcher:
         beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
-            sublane = nearest[0][1]
+            sublane = nearest[0][-1]
             queue, size = self.queues[sublane], sizes[sublane % len(sizes)]
             if self._awaits_answer(queue):
-                nearest = [one for one in nearest if not self.queues[one[1]].ahead]
+                nearest = [one for one in nearest if not self.queues[one[-1]].ahead]
                 heapify(nearest)
                 continue
             before = queue.charged(size)
             if self._start_next(group, sublane, room.reach(before, beyond)):
                 # The lane goes back with its new distance. Those of the others have not changed.
-                heapreplace(nearest, (self.demand(sublane).distance(queue.ahead), sublane))
+                heapreplace(nearest, self._need(sublane))
                 beyond += room.beyond(queue.charged(size)) - room.beyond(before)
             else:
                 heappop(nearest)
@@ -250,7 +295,7 @@ class Fetcher:
 
     def _nearest(
         self, room: RangeMemory, charged: list[float], beyond: float
-    ) -> list[tuple[float, int]]:
+    ) -> list[tuple[float, int, int]]:
         """Return a heap of the lanes that may ask for more, by how soon they need it."""
         self._full = False
         nearest = []
@@ -263,10 +308,15 @@ class Fetcher:
             reach = reach_beyond if has >= share else room.reach(has, beyond)
             # A lane without an answer holds back the others, though it may ask for nothing itself.
             if (queue.ranges and not queue.answered) or self._allowance(sublane, queue, reach):
-                nearest.append((self.demand(sublane).distance(queue.ahead), sublane))
+                nearest.append(self._need(sublane))
         self._was_full = self._was_full or self._full
         heapify(nearest)
         return nearest
+
+    def _need(self, sublane: int) -> tuple[float, int, int]:
+        """Return how soon a lane needs its next range, in bytes and then in turns; and the lane."""
+        distance = self.demand(sublane).distance(self.queues[sublane].until_next)
+        return distance, (sublane - self._turn) % len(self.queues), sublane
 
     def _awaits_answer(self, queue: RangeQueue) -> bool:
         """Return whether the request for a lane's head is still without an answer.
@@ -280,25 +330,42 @@ class Fetcher:
         size = self._allowance(sublane, queue, reach)
         if not size:
             return False
+        large = queue.next_large
+        if large is not None and large.waits and not self._take_memory(sublane, large):
+            return False
         request = queue.planner.next(size)
         if request is None:
             if queue.ended:  # notified once, not for as long as threads work for it
                 self._update(sublane)
             return False
         queue.add(self._start(group, sublane, request, size))
-        # A probe of the shard's beginning is not yet the lane's first range.
-        if not queue.planner.probes:
+        # Neither a probe of the shard's beginning nor a part of a large record is a range of that
+        # size.
+        if not queue.planner.probes and large is None:
             queue.size = max(queue.size, grown(size, self.plan.range_size))
         return True
+
+    def _take_memory(self, sublane: int, large: LargeRecord) -> bool:
+        """Allocate the memory of a large record; return whether there was some."""
+        try:
+            large.memory = self.acquire(sublane, large.size)
+        except MemoryError:
+            large.refused = True  # the lane asks for it itself, and tells which record it is
+            self._update(sublane)
+        return large.memory is not None
 
     def _start(
         self, group: asyncio.TaskGroup, sublane: int, request: RangeRequest, allowed: int
     ) -> RangeRead:
+        large = self.queues[sublane].large
+        memory = None if large is None else large.place_of(request)
+        is_part = memory is not None
         try:
-            memory = self._memory(sublane, request.stop - request.start, allowed)
+            if memory is None:
+                memory = self._memory(sublane, request.stop - request.start, allowed)
         except MemoryError as error:
             raise self._out_of_memory(error, request) from None
-        read = RangeRead(request, memory)
+        read = RangeRead(request, memory, in_place=is_part)
         if self.next_use is not None:
             self.next_use.reached(sublane, request, self.shards.sizes.get(read.shard))
         self._in_flight += 1
@@ -327,6 +394,8 @@ class Fetcher:
         """
         if queue.planner.ended or len(queue.ranges) >= MOST_WAITING:
             return 0
+        if (large := queue.next_large) is not None:
+            return self._part(sublane, large, reach)
         if queue.least <= reach:
             is_last = queue.is_last or queue.size > reach
             return int(queue.planner.rest) if is_last else queue.size
@@ -335,6 +404,14 @@ class Fetcher:
             return 0
         head = int(queue.planner.rest) if queue.is_last else self.plan.first_range
         return head if sublane == self._awaited or head <= reach else 0
+
+    def _part(self, sublane: int, large: LargeRecord, reach: float) -> int:
+        """Return the bytes of the next range within a large record, whose memory is taken first."""
+        if large.memory is None and large.size > reach and sublane != self._awaited:
+            self._full = True
+            return 0
+        left = large.stop - int(self.queues[sublane].planner.place_in(large.extent))
+        return min(WITHIN_RECORD, left)
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.formats.shards.index import ShardEntry
+    from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.plan.order.shard_order import Extent
     from streamrec.plan.reading.ranges import LaneRanges
     from streamrec.stores.base.protocol import ObjectInfo
@@ -82,7 +83,9 @@ def check_version(info: ObjectInfo, size: int, etag: str | None) -> None:
     else:
         return
     raise StaleIndex(
-        f"the index is stale: {what}; write the index again with `streamrec index`", url=info.url
+        f"the index is stale: {what}; fetch the shard again if it is damaged, otherwise write the "
+        "index again with `streamrec index`",
+        url=info.url,
     )
 
 
@@ -140,6 +143,8 @@ class Shards:
     """Size and ETag from the index, for shards whose listing lacks them."""
     entries: Sequence[ShardEntry] = ()
     """The index's entries of all shards; empty without an index."""
+    excluded: Exclusions | None = None
+    """The records that are never delivered; ``None``: no list was named."""
     compared: set[int] = field(default_factory=set)
     """The shards that have been compared with the index."""
 
@@ -214,6 +219,8 @@ class RangeRead:
     """The error with which it was given up."""
     inflated: bool = False
     """True if the bytes are decompressed ones."""
+    in_place: bool = False
+    """True if the memory is a part of a large record's, from which nothing need be copied."""
     shard_size: int | None = None
     """The decompressed shard's size in bytes, once its end has come."""
 
@@ -240,6 +247,41 @@ class RangeRead:
         self.memory, self.done = self.memory[: self.filled], True
 
 
+@dataclass(slots=True, eq=False)
+class LargeRecord:
+    """A record larger than its lane's ranges: its frame is read into one piece of memory.
+
+    Pieced together from ranges, it would take twice the memory meanwhile, and a copy.
+    """
+
+    extent: Extent
+    start: int
+    """The byte of the shard at which its frame begins."""
+    stop: int
+    """The byte after its frame."""
+    memory: ByteArray | None = None
+    """The memory of the frame; ``None`` until the budget has room for all of it."""
+    refused: bool = False
+    """True if the system has no such memory."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its frame."""
+        return self.stop - self.start
+
+    @property
+    def waits(self) -> bool:
+        """True while it is to get its memory."""
+        return self.memory is None and not self.refused
+
+    def place_of(self, request: RangeRequest) -> ByteArray | None:
+        """Return the part of the memory that a range belongs into; ``None``: it has none."""
+        is_part = request.extent is self.extent and self.start <= request.start < self.stop
+        if self.memory is None or not is_part:
+            return None
+        return self.memory[request.start - self.start : request.stop - self.start]
+
+
 @dataclass(eq=False)
 class RangeQueue:
     """A queue of one sublane's ranges, in flight or received, with the planner of the next ones."""
@@ -261,8 +303,12 @@ class RangeQueue:
     """Bytes of a shard that is read by one request from the beginning on."""
     record_size: float = 0
     """Bytes of the run's largest records, as far as they are known."""
+    large: LargeRecord | None = None
+    """The record that the first ranges end in, if it is larger than ranges are."""
     _asked: int = field(init=False)
     """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
+    _in_place: int = 0
+    """The same of those that are in place."""
 
     def __post_init__(self) -> None:
         """Count the bytes of the given ranges."""
@@ -302,12 +348,14 @@ class RangeQueue:
     def reread(self, start: int) -> None:
         """Drop the first range, and have it read again from byte ``start`` of its shard on."""
         # Its memory goes too: a flipped bit may have come from it.
+        self.large = None
         request = self.drop_stored().request
         self.repair = RangeRequest(request.extent, start, request.stop)
 
     def give_up(self, extent: Extent) -> None:
         """Drop the ranges and pieces of an extent, and request nothing more of it."""
         self.planner.leave(extent)
+        self.large = None
         while self.pieces and self.pieces[0].request.extent is extent:
             self.pieces.popleft()
         while self.ranges and self.ranges[0].request.extent is extent:
@@ -318,7 +366,31 @@ class RangeQueue:
         """Remove and return the first range."""
         read = self.ranges.popleft()
         self._asked -= len(read.memory)
+        self._in_place -= len(read.memory) * read.in_place
         return read
+
+    def find_large(self, extent: Extent, start: int, size: int) -> LargeRecord | None:
+        """Return the record at the end of what was read, if it is to get memory of its own.
+
+        Args:
+            extent: The extent.
+            start: The byte of the shard at which its frame begins.
+            size: Bytes of the frame.
+        """
+        large = self.large
+        if large is not None and large.extent is extent and large.start == start:
+            return large
+        # Else ranges as large as they are will do, or all of it is requested already.
+        self.large = None
+        if size > self.size and self.planner.place_in(extent) < start + size:
+            self.large = LargeRecord(extent, start, start + size)
+        return self.large
+
+    def end_large(self, extent: Extent, offset: int) -> None:
+        """Forget the large record if the next one begins at ``offset`` of the extent."""
+        large = self.large
+        if large is not None and (large.extent is not extent or offset >= large.stop):
+            self.large = None
 
     # -- for the fetcher ---------------------------------------------------------------------------
 
@@ -329,6 +401,7 @@ class RangeQueue:
         """Append a range that has been requested."""
         self.ranges.append(read)
         self._asked += len(read.memory)
+        self._in_place += len(read.memory) * read.in_place
 
     def add_repair(self, read: RangeRead) -> None:
         """Put the range that has been requested again in front of the others."""
@@ -340,12 +413,27 @@ class RangeQueue:
         """Drop everything."""
         self.ranges.clear()
         self.pieces.clear()
-        self._asked = 0
+        self.large = None
+        self._asked = self._in_place = 0
 
     @property
     def ahead(self) -> int:
         """Requested bytes whose records are still to be read; only the first range is in use."""
         return self._asked - (self.ranges[0].scanned if self.ranges else 0)
+
+    @property
+    def next_large(self) -> LargeRecord | None:
+        """The large record that the next range to request is a part of."""
+        large = self.large
+        if large is None or large.refused or self.planner.place_in(large.extent) >= large.stop:
+            return None
+        return large
+
+    @property
+    def until_next(self) -> int:
+        """Requested bytes whose records come before the one that the next range is a part of."""
+        # All of a large record is needed at once, as soon as the records before it are used up.
+        return self.ahead if self.next_large is None else 0
 
     @property
     def straddling(self) -> int:
@@ -370,5 +458,7 @@ class RangeQueue:
     def charged(self, record_size: float) -> float:
         """Return its memory in bytes, with that for records which straddle its ranges."""
         # A record at the end of each range goes on in the next one, so that it must be copied.
-        # Records that are larger than ranges are all copied: as many bytes as the ranges have.
-        return self.account.in_use + min(len(self.ranges) * record_size, self._asked)
+        # Records that are larger than ranges are all copied: as many bytes as the ranges have that
+        # are not in place.
+        copied = self._asked - self._in_place
+        return self.account.in_use + min(len(self.ranges) * record_size, copied)

@@ -36,6 +36,10 @@ log = logging.getLogger("streamrec.pipeline")
 
 _SAFE = {"": "%", ".": "%2E", "..": "%2E%2E"}
 """Names in place of parts of a path that cannot be file names."""
+_WITH_EXCLUDED = (
+    " and not kept, and the rest of the shard, or of its chunk in the index, is left out, because "
+    "it may hold a record of exclude"
+)
 FEW = 1000
 """The least number of records that a fractional budget is a fraction of: one damaged record among
 the first ten does not mean that a tenth of all are damaged."""
@@ -72,8 +76,15 @@ class CorruptionLog:
     _known: set[tuple[int, int]] = field(default_factory=set)
     _different: int = 0
 
-    def skip(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None] | None:
+    def skip(
+        self, shard: int, damaged: DamagedSpan, *, keeps: bool = True
+    ) -> asyncio.Future[None] | None:
         """Count, log and store a span that is about to be skipped.
+
+        Args:
+            shard: The shard's number.
+            damaged: The span.
+            keeps: Whether its bytes may be stored; false if they may be an excluded record's.
 
         Returns:
             A future that is done when the span is stored; nothing that follows it may be delivered
@@ -84,10 +95,10 @@ class CorruptionLog:
         """
         self._bytes += len(damaged.content) + damaged.unread
         is_new = self._count((shard, damaged.offset), damaged.records)
-        self._log(shard, damaged)
+        self._log(shard, damaged, keeps=keeps)
         if damaged.records:
             self._check(shard, damaged.offset, damaged.record, damaged.fault.message)
-        if self.sink is None or not is_new:
+        if self.sink is None or not is_new or not keeps:
             return None
         self._quarantined += 1
         return self.sink.store(shard, damaged)
@@ -165,13 +176,14 @@ class CorruptionLog:
                 skipped_bytes=self._bytes,
             )
 
-    def _log(self, shard: int, damaged: DamagedSpan) -> None:
+    def _log(self, shard: int, damaged: DamagedSpan, *, keeps: bool) -> None:
         count = "1 record" if damaged.exact else "an unknown number of records"
         url = masked(self.urls[shard])
         where = f"bytes {damaged.offset} to {damaged.end} from record {damaged.record} on"
         if damaged.unread:
             where += f", and the last {damaged.unread} bytes of the compressed object,"
-        log.warning("%s: %s are skipped (%s): %s", url, where, count, damaged.fault.message)
+        rest = "" if keeps else _WITH_EXCLUDED
+        log.warning("%s: %s are skipped (%s)%s: %s", url, where, count, rest, damaged.fault.message)
 
 
 class Quarantine:
@@ -320,10 +332,10 @@ class DamagePolicy:
         if self.log is not None and self._empty_extents > 2 * self.reach:
             raise self.log.hopeless(extent.shard, self._empty_extents)
 
-    def rereads(self, fault: DataError, read: RangeRead) -> bool:
+    def rereads(self, fault: DataError, read: RangeRead, *, is_excluded: bool = False) -> bool:
         """Return whether to read a corrupt record again, as it may have changed on the way.
 
-        If that is of no use, the damage is skipped.
+        If that is of no use, the damage is skipped. That of an excluded record always is.
 
         Raises:
             DataError: The damage is certain and is not skipped, or the record is too large.
@@ -332,7 +344,8 @@ class DamagePolicy:
         assert fault.offset is not None
         if self._is_certain(fault, read):
             # A record that is too large is never skipped: the order would depend on the memory.
-            if self.log is None or isinstance(fault, RecordTooLarge):
+            is_final = self.log is None and not is_excluded
+            if is_final or isinstance(fault, RecordTooLarge):
                 raise fault
             return False
         self._suspect = fault
@@ -360,11 +373,20 @@ class DamagePolicy:
         if self.log is not None:
             self.log.met += len(block)
 
-    def skip(self, damaged: DamagedSpan, shard: int) -> bool:
-        """Count and store a damaged span; return whether that is done."""
+    def leave_out(self, *, is_own: bool) -> None:
+        """Count a damaged record that is excluded: not as damage, and its bytes are not stored.
+
+        Args:
+            is_own: Whether it is of the lane's part of a chunk; else another lane counts it.
+        """
+        self._suspect = None
+        self.counts["records_excluded"] += is_own
+
+    def skip(self, damaged: DamagedSpan, shard: int, *, keeps: bool = True) -> bool:
+        """Count a damaged span, and store it if it keeps its bytes; return whether that is done."""
         assert self.log is not None
         if self._storing is None:
-            self._storing = self.log.skip(shard, damaged)
+            self._storing = self.log.skip(shard, damaged, keeps=keeps)
             if self._storing is not None:
                 self._storing.add_done_callback(lambda _: self.notify())
         if self._storing is not None:

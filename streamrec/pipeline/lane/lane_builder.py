@@ -13,6 +13,7 @@ from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.examples.packing import Packer
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
+from streamrec.pipeline.lane.draw_changes import DrawChanges
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.lane import Lane, WindowLane
 from streamrec.pipeline.lane.mix_source import Component, Mix
@@ -21,6 +22,7 @@ from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.terms.run_plan import marks_placeholders
 from streamrec.plan.order.coordinates import POINTS, Coordinates
+from streamrec.plan.order.record_order import ChunkWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,6 +168,18 @@ class LaneBuilder:
             start=start,
             end=plan.lane_end(lane),
             ends=exhausted,
+            changes=self._changes(lane, start),
+        )
+
+    def _changes(self, lane: int, start: Coordinates) -> DrawChanges:
+        plan = self.plan
+        assert not isinstance(plan.windows, ChunkWindows)
+        return DrawChanges(
+            plan.changes,
+            start,
+            windows=plan.windows,
+            lane=lane,
+            keeps_placeholders=plan.keeps_placeholders,
         )
 
     def _reader(self, sublane: int) -> RecordReader:
@@ -198,4 +212,5 @@ class LaneBuilder:
             epoch=plan.epoch(sublane),
             waits=self.waits,
             number=sublane,
+            patience=None if plan.keeps_placeholders else plan.patience(lane),
         )

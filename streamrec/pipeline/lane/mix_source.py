@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.pipeline.lane.draw_changes import DrawChanges
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.order.mixture import Draws
     from streamrec.values.columns import Indices
@@ -34,6 +35,16 @@ LEAST_SHARE = 1e-4
 
 Point: TypeAlias = tuple[int, ...]
 """The point, as in :data:`POINT`, of a component's next record."""
+
+
+class ComponentMark(NamedTuple):
+    """The state of a component before some records were drawn."""
+
+    parts: deque[RecordSpan]
+    waiting: int
+    undrawn: int
+    point: Point
+    epoch: int
 
 
 @dataclass(eq=False)
@@ -86,6 +97,14 @@ class Component:
         except StreamrecError as error:
             self._error = error  # the records before it come first
 
+    def mark(self) -> ComponentMark:
+        """Return the present state, for :meth:`go_back`."""
+        return ComponentMark(self._parts.copy(), self.waiting, self.undrawn, self.point, self.epoch)
+
+    def go_back(self, mark: ComponentMark) -> None:
+        """Let the records that were taken since a mark wait again."""
+        self._parts, self.waiting, self.undrawn, self.point, self.epoch = mark
+
     def take(self, count: int) -> list[RecordSpan]:
         """Take the next ``count`` records and move the component's point after them."""
         parts = []
@@ -118,6 +137,8 @@ class DrawnPlaces:
     then the drawn component's point after each draw's record."""
     epochs: Indices
     """int64 ``[components + draws]``: the same with epochs."""
+    changes: int = 0
+    """The number of changes of weights that hold."""
 
     @cached_property
     def _latest(self) -> Indices:
@@ -137,7 +158,7 @@ class DrawnPlaces:
         """Return the coordinates of a lane whose next draw is the one of that number."""
         points = self.points[self._latest[:, number]].tolist()
         sources = tuple(map(tuple, points))
-        return Coordinates(extent.epoch, 0, self.first + number, sources=sources)
+        return Coordinates(extent.epoch, self.changes, self.first + number, sources=sources)
 
     def after(self, number: int, extent: Extent) -> Coordinates:
         """Return the coordinates of a lane whose last draw was the one of that number."""
@@ -148,6 +169,7 @@ class DrawnPlaces:
         points = self.points[self._latest[:, numbers + 1].T]
         numbers_of_lane = np.zeros((len(numbers), OWN), np.int64)
         numbers_of_lane[:, 0] = extent.epoch
+        numbers_of_lane[:, 1] = self.changes
         numbers_of_lane[:, 2] = self.first + 1 + numbers
         return np.hstack([numbers_of_lane, points.reshape(len(numbers), -1)])
 
@@ -164,6 +186,7 @@ class Mix:
         end: The coordinates at which a finite run leaves it.
         ends: The lane's way when a component has ended: ``"stop"``, or go on with the ``"rest"``;
             ``None``: no component ever ends.
+        changes: The changes of the draws that have yet to come.
     """
 
     components: Sequence[Component]
@@ -173,6 +196,7 @@ class Mix:
     end: Coordinates
     _: KW_ONLY
     ends: str | None
+    changes: DrawChanges
     ended: bool = False
     """True when no more records will come."""
     component: int = 0
@@ -187,6 +211,7 @@ class Mix:
         # Where no component ends, one sequence of draws goes on through all epochs.
         self._seed_epoch = self.start.extent if self.ends else 0
         self._upcoming = _NONE
+        self.draws = self.changes.take() or self.draws
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
@@ -265,7 +290,28 @@ class Mix:
 
     def _draw(self, count: int) -> None:
         """Take the records of the next draws, in their order."""
-        choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
+        # Where the next window begins, and with it a change, only its records tell.
+        marks = None if self.changes.is_over else [part.mark() for part in self.components]
+        span, epochs = self._take(count)
+        if marks is not None:
+            kept = self.changes.advance(span.rows, span.lengths, epochs)
+            if kept < count:
+                for component, mark in zip(self.components, marks, strict=True):
+                    component.go_back(mark)
+                self._change(kept)
+                return
+        self._pass(span, epochs)
+
+    def _change(self, count: int) -> None:
+        """Take the records of the next draws, and draw those after them anew."""
+        if count:
+            self._pass(*self._take(count))
+        self.draws = self.changes.take() or self.draws
+        self._upcoming = _NONE
+
+    def _take(self, count: int) -> tuple[RecordSpan, Indices]:
+        """Take the records of the next draws; return them with the mix's epoch at each."""
+        choices = self._upcoming[:count]
         starts = [component.point for component in self.components]
         start_epochs = [component.epoch for component in self.components]
         counts = np.bincount(choices, minlength=len(starts)).tolist()
@@ -281,23 +327,24 @@ class Mix:
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
         points = np.concatenate([starts, ends])
         epochs = np.concatenate([start_epochs, epochs[order]])
-        drawn = DrawnPlaces(self._number, choices, points, epochs)
+        drawn = DrawnPlaces(self._number, choices, points, epochs, self.changes.in_force)
         rows = RecordRows.concatenate([part.rows for part in parts]).pick(order)
         # The epoch of each record in its component, which is not that of the mix.
         rows = replace(rows, passes=epochs[len(starts) :])
         lengths = np.concatenate([part.lengths for part in parts])[order]
         extent = Extent(self._epochs, self._epoch, -1)
         weighted = self.draws.weighted(self.lane, self._number, count)
-        self._number += count
         whole = RecordSpan(
             extent=extent, rows=rows, lengths=lengths, places=drawn, numbers=np.arange(count)
         )
-        self._split(whole, drawn.lowest_epochs(weighted))
-
-    def _split(self, span: RecordSpan, lowest: Indices) -> None:
-        """Split drawn records where the mix's epoch, its components' lowest, rises."""
         # It never falls, although a later phase may give weight to a component that lags behind.
-        epochs = np.maximum.accumulate(np.maximum(lowest, self._epoch))
+        lowest = np.maximum(drawn.lowest_epochs(weighted), self._epoch)
+        return whole, np.maximum.accumulate(lowest)
+
+    def _pass(self, span: RecordSpan, epochs: Indices) -> None:
+        """Pass drawn records on, in parts where the mix's epoch, its components' lowest, rises."""
+        self._number += len(span)
+        self._upcoming = self._upcoming[len(span) :]
         begins = np.flatnonzero(np.diff(epochs, prepend=self._epoch)).tolist()
         for first, last in pairwise(sorted({0, *begins, len(span)})):
             epoch = int(epochs[first])

@@ -9,27 +9,35 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from streamrec.errors import (
+    ConfigError,
     CorruptCompression,
     CorruptLength,
+    CorruptRecord,
     DataError,
     ObjectChanged,
     OutOfMemory,
-    StaleIndex,
     TruncatedShard,
 )
 from streamrec.flow.stages import WaitClock
-from streamrec.formats.shards.resync import LostBytes, Resync
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
+from streamrec.pipeline.lane.extent_check import ExtentCheck
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
+from streamrec.values.columns import rising
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.errors import StreamrecError
     from streamrec.formats.shards.tfrecord import FrameScanner
-    from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, RangeRead, Shards
+    from streamrec.pipeline.fetch.range_queue import (
+        Demand,
+        LargeRecord,
+        RangeQueue,
+        RangeRead,
+        Shards,
+    )
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
     from streamrec.values.record_rows import RecordBlock
 
@@ -67,6 +75,9 @@ class RecordReader:
     """The clock to charge scanning to; all around it the producer orders records."""
     number: int = 0
     """The number of the sublane, for spans."""
+    patience: int | None = None
+    """The number of extents of excluded records alone after which the lane fails; ``None``: it ends
+    by itself, or gives rows for them."""
     ended: bool = False
     """True when no more records will come."""
     _extent: Extent = _BEFORE
@@ -76,11 +87,14 @@ class RecordReader:
     _leap: int | None = None  # where reading began within an extent, at no compared position
     _lead: int = 0  # the bytes before the first record that are still to be compared
     _expected: int = 0  # the CRC of the first record, if the start is at the beginning of an extent
+    _fruitful: int | None = None  # the last extent with a record that is not excluded
+    _hides_excluded: bool = False  # an excluded record may be anywhere in the rest of the extent
     _found: deque[RecordBlock | DamagedSpan] = field(default_factory=deque)
     _ready: deque[RecordSpan | Coordinates] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self._scanner = self.new_scanner(url="")
+        self._index = ExtentCheck(self.shards)
 
     @property
     def waits_for(self) -> str:
@@ -124,7 +138,8 @@ class RecordReader:
             return True
         if read.error is not None:
             return self._abandon(read, read.error)
-        return read.done and self._leave(read)
+        large = self._large_in(read)
+        return read.done and not (large and large.waits) and self._leave(read)
 
     # -- epochs ------------------------------------------------------------------------------------
 
@@ -152,9 +167,11 @@ class RecordReader:
     def _enter(self, read: RangeRead) -> None:
         extent, begin = read.request.extent, read.request.start
         self.damage.enter(extent)
+        self._hides_excluded = False
         is_first = self._extent is _BEFORE
         resumed = is_first and begin != extent.begin
         self._extent, self._is_whole = extent, not resumed
+        self._check_patience()
         ordinal = self.start.record if resumed else extent.first_record
         self._lead = lead(extent, self.start) if resumed else 0
         self._crc = self.start.crc if resumed else None
@@ -204,7 +221,7 @@ class RecordReader:
         waits = self.waits
         began = waits.produce("scan")
         try:
-            blocks, consumed = scanner.scan(read.unused, more=not read.done)
+            blocks, consumed = self._take(read)
         except DataError as fault:
             return self._suspect(fault, read)
         finally:
@@ -212,9 +229,29 @@ class RecordReader:
             if waits.spans is not None:
                 waits.spans.add("lane", "scan", began, ended, lane=self.number)
         read.scanned += consumed
+        self.queue.end_large(read.request.extent, scanner.offset)
         self._check_count(read.request.extent)
         self._find(blocks)
         return consumed > 0 or scanner.pending or bool(self._found)
+
+    def _take(self, read: RangeRead) -> tuple[list[RecordBlock], int]:
+        """Scan what was received of a range; at its end, copy the beginning of the next record."""
+        scanner = self._scanner
+        blocks, consumed = scanner.scan(read.unused, more=True)
+        large = self._large_in(read)
+        waits = large is not None and large.waits
+        has_more = consumed > 0 or blocks or scanner.pending  # all of which comes before the rest
+        if not read.done or waits or has_more or not len(read.unused):
+            return blocks, consumed
+        memory = None if large is None else large.memory
+        return scanner.scan(read.unused, more=False, memory=memory)
+
+    def _large_in(self, read: RangeRead) -> LargeRecord | None:
+        """Return the large record that the range ends in, if it is one."""
+        scanner = self._scanner
+        if not scanner.needed or read.inflated:
+            return None
+        return self.queue.find_large(read.request.extent, scanner.offset, scanner.needed)
 
     def _find(self, blocks: Sequence[RecordBlock] = ()) -> None:
         """Queue what the scanner has found: damaged spans come before the blocks."""
@@ -223,19 +260,43 @@ class RecordReader:
 
     def _take_found(self) -> bool:
         """Pass on the first finding; a damaged span only once it has been stored."""
-        item, shard = self._found[0], self._extent.shard
+        item = self._found[0]
         if not isinstance(item, DamagedSpan):
             self.damage.count(item)
             self._give(item)
-        elif not self.damage.skip(item, shard):
+        elif not self._take_damaged(item):
             return False
-        elif (placeholder := self.damage.placeholder(item, shard)) is not None:
-            self._give(placeholder)
         self._found.popleft()
         return True
 
+    def _take_damaged(self, span: DamagedSpan) -> bool:
+        """Leave a damaged span out; return whether that is done."""
+        shard = self._extent.shard
+        if not span.exact:
+            # The records behind it have numbers that are a guess. Any of them may be one that the
+            # list names, and so may a record whose bytes are in the span.
+            self._hides_excluded |= self._excludes(span.record, self._extent.next_record)
+        if span.exact and not self._hides_excluded and self._excludes_one(span.record):
+            extent = self._extent
+            begin = extent.first_record + extent.skip
+            is_own = extent.records is None or 0 <= span.record - begin < extent.records
+            self.damage.leave_out(is_own=is_own)
+        elif not self.damage.skip(span, shard, keeps=not self._hides_excluded):
+            return False
+        if (placeholder := self.damage.placeholder(span, shard)) is not None:
+            self._give(placeholder)
+        return True
+
+    def _excludes(self, first: int, end: int | None) -> bool:
+        """Return whether one of these records of the extent's shard is excluded."""
+        excluded = self.shards.excluded
+        return excluded is not None and excluded.names_any(self._extent.shard, first, end)
+
+    def _excludes_one(self, record: int) -> bool:
+        return self._excludes(record, record + 1)
+
     def _give(self, block: RecordBlock) -> None:
-        self._check_chunks(block)
+        self._index.check_chunks(self._extent, block, is_exact=self._is_exact)
         behind = footers(block)
         if len(block) and not block.lost:
             begin = block.base + block.offsets.item(0) - HEADER
@@ -253,7 +314,37 @@ class RecordReader:
             self._crc = behind.item(-1)
         part = part_of(self._extent, block)
         first = part.first_ordinal - block.first_ordinal
-        self._ready.append(RecordSpan.of(self._extent, part, crcs[first : first + len(part) + 1]))
+        span = RecordSpan.of(self._extent, part, crcs[first : first + len(part) + 1])
+        self._ready.append(span if part.lost else self._without_excluded(span, part))
+
+    def _without_excluded(self, span: RecordSpan, block: RecordBlock) -> RecordSpan:
+        """Return a block's records without the excluded ones, or with placeholders for them."""
+        if self.shards.excluded is None:
+            return span
+        rows = self.shards.excluded.within(block.shard, block.first_ordinal, len(block))
+        if self._hides_excluded:
+            rows = rising(0, len(block))
+        if len(rows) < len(block):
+            self._fruitful = self._extent.number
+        if not len(rows):
+            return span
+        self.damage.counts["records_excluded"] += len(rows)
+        return span.leave_out(rows, keeps_places=self.damage.keeps_placeholders)
+
+    def _check_patience(self) -> None:
+        """Check that a lane without an end does not exclude all that it has.
+
+        Raises:
+            ConfigError: It does.
+        """
+        if self.shards.excluded is None or self.patience is None:
+            return
+        self._fruitful = self._extent.number if self._fruitful is None else self._fruitful
+        if self._extent.number - self._fruitful > self.patience:
+            raise ConfigError(
+                f"{self.shards.excluded.place} excludes every record of a lane, and the run has no "
+                "end; exclude fewer, lower lanes, or set epochs"
+            )
 
     def _size(self, read: RangeRead) -> int | None:
         """Return the shard's size in bytes; ``None`` for a compressed one before its last byte.
@@ -271,7 +362,7 @@ class RecordReader:
     def _leave(self, read: RangeRead) -> bool:
         scanner, size, extent = self._scanner, self._size(read), read.request.extent
         if read.request.stop == extent.end and not self.damage.skips:
-            self._check_end(extent)
+            self._index.check_end(extent, scanner)
         elif size is not None and read.request.stop >= size:
             if scanner.searching:
                 return self._scan(read)
@@ -280,7 +371,11 @@ class RecordReader:
             except DataError as fault:
                 return self._suspect(fault, read)
             if extent.end is not None and self._is_exact:
-                self._check_end(extent)
+                self._index.check_end(extent, scanner)
+            elif self.shards.excluded is not None and self._is_exact:
+                shard = extent.shard
+                url = self.shards.urls[shard]
+                self.shards.excluded.check_end(shard, scanner.ordinal, url)
             if (missing := self.damage.missing(extent, scanner.ordinal)) is not None:
                 self._give(missing)
         self.queue.drop()
@@ -296,44 +391,12 @@ class RecordReader:
         damaged = scanner.searching or scanner.damaged
         waits = damaged or any(isinstance(one, DamagedSpan) for one in self._found)
         if last is not None and scanner.ordinal >= last and self._is_exact and not waits:
-            self._check_end(extent)
-
-    def _check_end(self, extent: Extent) -> None:
-        """Check that the records end where the index says, and are as many."""
-        scanner = self._scanner
-        if (scanner.offset, scanner.ordinal) != (extent.end, extent.next_record):
-            raise self._stale(f"record {scanner.ordinal} begins at byte {scanner.offset}")
-
-    def _check_chunks(self, block: RecordBlock) -> None:
-        """Check that the records that begin chunks are those that were indexed."""
-        entry = self.shards.entries[self._extent.shard] if self.shards.entries else None
-        if entry is None:
-            return
-        fault = "differs from the record that was indexed"
-        row = entry.replaced(block)
-        if row is None and self._is_exact:
-            fault = "has another number in the index"
-            row = entry.miscounted(block)
-        if row is not None:
-            raise StaleIndex(
-                f"the index is stale: record {block.first_ordinal + row} {fault}; write the index "
-                "again with `streamrec index`",
-                url=self.shards.urls[self._extent.shard],
-                offset=block.base + block.offsets.item(row) - HEADER,
-            )
+            self._index.check_end(extent, scanner)
 
     @property
     def _is_exact(self) -> bool:
         """True if the numbers of the extent's records cannot be wrong because of damage."""
         return not self.damage.skips or (self._is_whole and not self.damage.has_skipped)
-
-    def _stale(self, fault: str) -> StaleIndex:
-        extent = self._extent
-        return StaleIndex(
-            f"the index says that record {extent.next_record} begins at byte {extent.end}, and "
-            f"{fault}; write the index again with `streamrec index`",
-            url=self.shards.urls[extent.shard],
-        )
 
     # -- damage ------------------------------------------------------------------------------------
 
@@ -342,19 +405,22 @@ class RecordReader:
         assert fault.offset is not None
         assert fault.record is not None
         extent = read.request.extent
+        # Only its payload is wrong, so the next record begins where its length says.
+        is_excluded = isinstance(fault, CorruptRecord) and self._excludes_one(fault.record)
         is_cut = isinstance(fault, TruncatedShard) and self._size(read) == extent.end
         if is_cut and (extent.end or 0) < self.shards.sizes[extent.shard] and self._is_exact:
             # A shard can be cut at its end alone, so here the chunk's end is wrong.
-            raise self._stale(f"record {fault.record} begins at byte {fault.offset} and crosses it")
+            place = f"record {fault.record} begins at byte {fault.offset} and crosses it"
+            raise self._index.stale(extent, place)
         try:
-            rereads = self.damage.rereads(fault, read)
+            rereads = self.damage.rereads(fault, read, is_excluded=is_excluded)
         # Where only the index says that a record begins, the fault may be the index's.
         except CorruptLength:
-            if not self._may_be_the_index(fault):
+            if not self._index.may_be_wrong(extent, fault, self._leap):
                 raise
             if not read.done:  # the rest of its bytes may prove that a record begins here
                 return False
-            raise self._no_record_begins(fault, read) from None
+            raise self._index.no_record_begins(extent, fault, read) from None
         if rereads:
             # The scanner has used bytes after the fault, so a new one begins there.
             self.queue.reread(fault.offset)
@@ -362,35 +428,6 @@ class RecordReader:
         else:
             self._scanner.recover(fault)
         return True
-
-    def _may_be_the_index(self, fault: DataError) -> bool:
-        """Return whether only an index says that a record begins at the fault.
-
-        It does where an extent begins, and where a seek leaped into one. A saved position in an
-        extent has the CRC of the record before it, which was compared.
-        """
-        extent, entries = self._extent, self.shards.entries
-        if 0 < extent.begin == fault.offset:
-            return True
-        leaped = bool(entries) and fault.offset == self._leap
-        return leaped and fault.offset in entries[extent.shard].begins
-
-    def _no_record_begins(self, fault: DataError, read: RangeRead) -> StreamrecError:
-        """Return the error for a place at which the index says that a record begins.
-
-        Where the bytes prove that it does, its length is damaged. Else this is one of two troubles.
-        """
-        assert fault.offset is not None
-        shard = self._extent.shard
-        gap = Resync().look(read.unused, self.shards.sizes[shard] - fault.offset)
-        if isinstance(gap, LostBytes) and gap.exact:
-            return fault
-        return StaleIndex(
-            f"the index says that record {fault.record} begins at byte {fault.offset}, and no "
-            "intact record does: the index is wrong, or the record is damaged; `streamrec verify` "
-            "tells which of the two",
-            url=self.shards.urls[shard],
-        )
 
     def _abandon(self, read: RangeRead, error: StreamrecError) -> bool:
         """Skip the rest of a compressed shard that was cut or damaged.

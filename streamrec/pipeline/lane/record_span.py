@@ -90,6 +90,13 @@ class RecordSpan:
         lengths, numbers = self.lengths[indices], self.numbers[indices]
         return replace(self, rows=rows, lengths=lengths, numbers=numbers)
 
+    def leave_out(self, rows: Indices, *, keeps_places: bool) -> RecordSpan:
+        """Return the records without some rows, or with placeholders for them."""
+        if keeps_places:
+            return replace(self, rows=self.rows.lose(rows))
+        kept = np.delete(rising(0, len(self)), rows)
+        return self.keep(kept, self.rows.take(kept))
+
     def cut(self, first: int, last: int | None) -> RecordSpan:
         """Return the records from ``first`` to before ``last``."""
         rows, part = self.rows.part(first, last), slice(first, last)

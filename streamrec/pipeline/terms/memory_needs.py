@@ -34,6 +34,15 @@ COUNTERS = (
 )
 """The names of the statistics that count from the start, without those of delivery."""
 
+MOST_WAITING_BATCHES = 256
+"""The most batches that wait for a consumer by default. Of tiny ones a budget holds millions: they
+take far more than their bytes, and no trainer needs them so early."""
+
+
+def most_waiting(prefetch: int | str) -> int:
+    """Return how many batches may wait for the consumer, by the setting of that name."""
+    return MOST_WAITING_BATCHES if isinstance(prefetch, str) else prefetch
+
 
 @dataclass
 class Measures:

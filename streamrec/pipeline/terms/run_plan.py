@@ -19,12 +19,12 @@ from streamrec.plan.state.position import Position
 from streamrec.plan.state.record_run import RecordRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.batch.origin import Components
     from streamrec.plan.order.coordinates import Structured
-    from streamrec.plan.order.mixture import Draws
+    from streamrec.plan.order.mixture import DrawChange, Draws
     from streamrec.plan.order.record_order import ChunkWindows, Order
     from streamrec.plan.order.shard_order import Extent
     from streamrec.plan.reading.next_use import NextUse
@@ -51,6 +51,8 @@ class RunPlan:
     """The windows within which lanes reorder records; ``None``: records keep their order."""
     draws: Draws | None = None
     """The draws of a mix; ``None``: nothing is mixed."""
+    changes: Sequence[DrawChange] = ()
+    """The changes of a mix's draws while it runs."""
     components: Components | None = None
     """The components of a mix; ``None``: nothing is mixed."""
     next_use: NextUse | None = None
@@ -182,6 +184,26 @@ class RunPlan:
         # Steps are counted from the very start, through all runs before this one.
         return (self.position.run_epoch + epochs) * steps
 
+    def at(self, step: int) -> Position:
+        """Return the position before a step, by record: no lane is asked where it is."""
+        assert self.by_record is not None
+        return replace(self.position, step=step, epoch=self.by_record.epoch_at(step), skip=0)
+
+    def after(self, steps: int) -> Position:
+        """Return the position after so many more steps, by record.
+
+        More steps than the run has lead to the beginning of the next run.
+
+        Raises:
+            MalformedPosition: No stream can get that far.
+        """
+        assert self.by_record is not None
+        step, end = self.position.step + steps, self.end_step
+        if end is not None and step > end:
+            return self.next_run(self.at(end))
+        self.by_record.check(step)
+        return self.at(step)
+
     def extents(self, sublane: int, number: int) -> Iterator[Extent]:
         """Iterate over a sublane's extents from ``number`` to the end of the run."""
         order, lane = self.sublanes[sublane]
@@ -216,9 +238,15 @@ class RunPlan:
         if self.by_record is not None:
             self.by_record.check(self.position.step)
         elif isinstance(order, RecordOrder):
-            order.check(self.own_lanes, self.position.lanes)
+            self._check_chunks()
         elif self.turns is not None:
             self._check_open_shards()
+
+    def _check_chunks(self) -> None:
+        points = self.position.points.reshape(len(self.own_lanes), -1).T
+        for order, own in zip(self.orders, points, strict=True):
+            assert isinstance(order, RecordOrder)
+            order.check(self.own_lanes, own)
 
     def _check_open_shards(self) -> None:
         epochs = np.array([self.epoch(sublane) for sublane in range(len(self.sublanes))])
@@ -259,18 +287,19 @@ class RunPlan:
 
 
 def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Return whether damaged records leave masked rows, so that all others keep their places."""
+    """Return whether damaged and excluded records leave masked rows, so that others stay."""
     is_counted = settings.steps_per_epoch is not None or settings.index is not None
     return is_counted and batch_size is not None and _has_places(settings)
 
 
 def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Return whether a reader marks damaged records, for rows or for their places in windows."""
+    """Return whether a reader marks such records, for rows or for their places in windows."""
     return _has_places(settings) and (
         settings.has_windows or keeps_placeholders(settings, batch_size)
     )
 
 
 def _has_places(settings: DatasetSettings) -> bool:
-    """Return whether a damaged record has a place; with a filter or packs it has none."""
-    return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None
+    """Return whether such a record has a place; with a filter or packs it has none."""
+    leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None
+    return leaves_out and settings.filter is None and settings.pack is None

@@ -22,8 +22,8 @@ class Coordinates(NamedTuple):
     """The number of the extent in which the lane's window begins; without shuffle, of that of its
     next record. For a mix or a lane with several shards open: the lane's epoch."""
     offset: int
-    """The byte of the shard at which that record begins. For a mix: 0; with several shards open:
-    the bytes taken in an open shard's turn."""
+    """The byte of the shard at which that record begins. For a mix: the number of changes of
+    weights that hold; with several shards open: the bytes taken in an open shard's turn."""
     record: int
     """The number of that record in the shard. For a mix: that of its next record in the epoch; with
     several shards open: the turn's number in the epoch."""

@@ -7,9 +7,10 @@ and neither other lanes nor the world size have an effect.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,28 @@ def component_seed(seed: int, component: int) -> int:
     return seed_of(COMPONENT, seed, component) >> 1
 
 
+def waiting_components(weights: Schedule) -> list[str]:
+    """Return the names of the components that have no weight until it changes, sorted.
+
+    Such a component may join a mix that runs: the order of all others does not depend on it.
+    """
+    names = weights[0][1]
+    return sorted(name for name in names if not any(parts[name] for _, parts in weights))
+
+
+def component_seeds(seed: int, weights: Schedule) -> list[int]:
+    """Return the seed of each component, in the order of their names."""
+    waiting = waiting_components(weights)
+    places = {name: i for i, name in enumerate(sorted(weights[0][1].keys() - {*waiting}))}
+    # By its name alone, since others may join the mix before it.
+    places |= {name: _hash(name) for name in waiting}
+    return [component_seed(seed, places[name]) for name in sorted(places)]
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
+
+
 def draws_of(weights: Schedule, lanes: int, seed: int) -> Draws:
     """Create the draws of a mix; its components are numbered by the order of their names."""
     phases = ((first, tuple(parts[name] for name in sorted(parts))) for first, parts in weights)
@@ -48,7 +71,18 @@ def draws_of(weights: Schedule, lanes: int, seed: int) -> Draws:
 def text_of(weights: Schedule, exhausted: str) -> str:
     """Return the text of a mix for its fingerprint."""
     phases = (f"from {first}: {json.dumps(parts, sort_keys=True)}" for first, parts in weights)
-    return "; ".join([*phases, exhausted])
+    waiting = waiting_components(weights)
+    last = [f"waiting: {json.dumps(waiting)}"] if waiting else []
+    return "; ".join([*phases, exhausted, *last])
+
+
+def names_in(text: str) -> set[str]:
+    """Return the names of the components in a text of :func:`text_of`; of any other, none."""
+    try:
+        parts, _ = json.JSONDecoder().raw_decode(text, len("from 0: "))
+    except (ValueError, RecursionError):
+        return set()
+    return set(parts) if isinstance(parts, dict) else set()
 
 
 @dataclass(frozen=True)
@@ -101,19 +135,19 @@ class Draws:
     def shares(self, lane: int, number: int) -> list[float]:
         """Return each component's share of the lane's records from that record on, about."""
         # The latest phase that has begun; the first one begins at 0, so that there is one.
-        weights = next(w for g, w in reversed(self.phases) if self._begin(lane, g) <= number)
+        weights = next(w for g, w in reversed(self.phases) if self.begin(lane, g) <= number)
         return [weight / sum(weights) for weight in weights]
+
+    def begin(self, lane: int, record: int) -> int:
+        """Return the lane's first record that is not before ``record``, which counts all lanes'."""
+        return max(0, -((lane - record) // self.lanes))
 
     def _parts(self, lane: int, first: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Yield the phases of these draws, each with the begin and end of its draws."""
-        bounds = [max(0, min(count, self._begin(lane, g) - first)) for g, _ in self.phases]
+        bounds = [max(0, min(count, self.begin(lane, g) - first)) for g, _ in self.phases]
         for phase, (begin, end) in enumerate(pairwise([*bounds, count])):
             if begin < end:
                 yield phase, begin, end
-
-    def _begin(self, lane: int, record: int) -> int:
-        """Return the lane's first record that is not before ``record``, which counts all lanes'."""
-        return max(0, -((lane - record) // self.lanes))
 
     def _draw(
         self,
@@ -137,6 +171,23 @@ class Draws:
                 excluded = (*without, component)
                 drawn[again] = self._draw(phase, lane, epoch, draws[again], ended, excluded)
         return drawn
+
+
+@dataclass(frozen=True)
+class DrawChange:
+    """The draws from a record on, whatever the phases of those before.
+
+    Args:
+        record: The number of the record: of all that all lanes deliver, or of one lane's.
+        draws: The draws.
+    """
+
+    record: int
+    draws: Draws
+
+    def of_lane(self, lane: int) -> DrawChange:
+        """Return the change for one lane, from one of its own records on."""
+        return replace(self, record=self.draws.begin(lane, self.record))
 
 
 @lru_cache(1 << 10)

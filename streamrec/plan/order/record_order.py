@@ -246,6 +246,40 @@ class RecordOrder:
         first, last = np.searchsorted(before, low, "right"), np.searchsorted(before, high, "left")
         return np.diff(before[first:last], prepend=low, append=high)
 
+    def records_at(self, lane: int, epoch: int, numbers: Numbers) -> Numbers:
+        """Return the records, numbered as in the table, at these places of the lane's epoch."""
+        piece = self._piece(lane, epoch)
+        place = np.searchsorted(piece.before, numbers, "right") - 1
+        records: Numbers = piece.first[place] + numbers - piece.before[place]
+        return records
+
+    def place_of(self, record: int, epoch: int) -> tuple[int, int]:
+        """Return the lane that has a record in an epoch, and the record's place in it.
+
+        It is the inverse of :meth:`records_at`, for lanes that do not turn.
+        """
+        unit = int(np.searchsorted(self._units, record, "right")) - 1
+        order, before = self._sequence(epoch)
+        place = int(before[np.flatnonzero(order == unit)[0]] + record - self._units[unit])
+        lane = bisect_right(range(self.lanes), place, key=lambda lane: self._cut(lane, epoch)) - 1
+        return lane, place - self._cut(lane, epoch)
+
+    def chunk_places(self, records: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the chunk of each record, and the number of records before it in the chunk."""
+        chunks = np.searchsorted(self._before, records, "right") - 1
+        return chunks, records - self._before[chunks]
+
+    def record_number(self, shard: int, record: int) -> int | None:
+        """Return the number in the table of a shard's record; ``None``: the shard has not so many.
+
+        It is the inverse of :meth:`chunk_places`.
+        """
+        table = self.table
+        first, last = np.searchsorted(table.shard, [shard, shard + 1]).tolist()
+        if not 0 <= record < self._before[last] - self._before[first]:
+            return None
+        return int(self._before[first]) + record
+
     @cached_property
     def _shard_chunks(self) -> Numbers:
         """The number of the first chunk of each shard, and of all chunks."""

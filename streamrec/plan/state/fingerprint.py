@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +21,8 @@ WINDOWED = "record, even windows:"
 SHARD = "shard"
 AT_ONCE = " at once"
 AS_IT_COMES = ", as it comes"
-_OPTIONAL = {"stages": "", "mix": ""}
+BUCKETS = " length buckets"
+_OPTIONAL = {"stages": "", "mix": "", "mix_changes": ""}
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,24 @@ class Fingerprint:
     """The stages that change a lane's records or their order: functions, packing and buckets."""
     mix: str = ""
     """The components of a mix, their weights, and the behaviour at the end of one."""
+    mix_changes: str = ""
+    """The changes of a mix's weights while it runs, as :mod:`.weight_changes` writes them. They go
+    with the state: a dataset's own fingerprint has none."""
 
     @property
     def by_record(self) -> bool:
         """``True`` where a step determines the lanes' positions: by record, with known counts."""
         return self.order.startswith((COUNTED, WINDOWED))
+
+    @property
+    def is_computable(self) -> bool:
+        """``True`` where an index alone tells the records of each step."""
+        return self.by_record and not self.stages.endswith(BUCKETS)
+
+    @property
+    def has_packs(self) -> bool:
+        """``True`` where a row is a pack of records, whose origin names only the first of them."""
+        return "Pack(" in self.stages
 
     @property
     def has_sources(self) -> bool:
@@ -67,7 +82,7 @@ class Fingerprint:
         return digest(json.dumps(self.to_dict(), sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; ``stages`` and ``mix`` are left out where they are empty."""
+        """Return plain data for JSON, without the last fields where these are empty."""
         data = asdict(self)
         return {name: data[name] for name in data if data[name] or name not in _OPTIONAL}
 
@@ -114,6 +129,12 @@ class Fingerprint:
                 f"{what} belongs to {saved.shards} shards other than the {self.shards} of this "
                 "stream (their names differ); open the dataset that it was saved from"
             )
+        if replace(self, mix_changes=saved.mix_changes) == saved != self:
+            raise OtherOrder(
+                f"{what} has other changes of the weights than this stream: "
+                f"{saved.mix_changes or 'none'}, and not {self.mix_changes or 'none'}; call "
+                "set_weights alike on all ranks"
+            )
         differing = [
             f"{name} was {theirs[name]!r} and is {mine[name]!r}"
             for name in mine
@@ -133,13 +154,11 @@ def by_shard(open_shards: int) -> str:
 
 def relative_names(urls: Sequence[str]) -> list[str]:
     """Return the shards' names below their common directory: the same for any copy of them."""
-    parts = [url.split("/") for url in urls]
     # What the least and the greatest have in common, all between them have.
-    first, last = min(parts), max(parts)
+    shared = os.path.commonprefix([min(urls), max(urls)])  # noqa: RUF071 - of characters
     # The last part is a name, which is kept even if all are the same.
-    depth = min(len(part) for part in parts) - 1
-    shared = next((i for i in range(depth) if first[i] != last[i]), depth)
-    return ["/".join(part[shared:]) for part in parts]
+    directory = shared.rfind("/") + 1
+    return [url[directory:] for url in urls]
 
 
 def names_digest(urls: Sequence[str]) -> str:
@@ -183,8 +202,8 @@ class RankSummary:
     def facts(self) -> dict[str, Any]:
         """Return all that must be the same for every rank, by name."""
         order = asdict(self.fingerprint)
-        names = order.pop("names")
-        plain = {"the names of the shards": names, **order}
+        names, changes = order.pop("names"), order.pop("mix_changes")
+        plain = {"the names of the shards": names, "the changes of weights": changes, **order}
         plain |= {name: self.ends.get(name) for name in ENDS}
         return {**plain, "world_size": self.world_size, "step": self.step}
 

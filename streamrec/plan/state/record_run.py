@@ -1,10 +1,10 @@
-"""One rank's run in the order by record, by arithmetic alone: no record is read."""
+"""One rank's run in the order by record, and the records of its steps: arithmetic alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 
     Numbers = npt.NDArray[np.int64]
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,18 @@ class RecordRun:
     def end_step(self) -> int | None:
         """The step at which the run ends; ``None``: the records do not end it."""
         return None if self.steps is None else self.step + self.steps
+
+    def later(self, runs: int) -> RecordRun:
+        """Return the run that comes so many runs after this one, of as many epochs each."""
+        assert self.end_epoch is not None
+        assert self.steps is not None
+        epochs = runs * (self.end_epoch - self.epoch)
+        return replace(
+            self,
+            epoch=self.epoch + epochs,
+            step=self.step + runs * self.steps,
+            end_epoch=self.end_epoch + epochs,
+        )
 
     def check(self, step: int) -> None:
         """Check that a step is not so far away that the numbers of extents would overflow.
@@ -136,3 +149,117 @@ class RecordRun:
         lanes = np.array(starts, LANE)
         lanes["taken"] = counts
         return lanes
+
+
+class Delivered(NamedTuple):
+    """Delivered records in the order in which they leave, without padding: int64 ``[n]`` each."""
+
+    steps: Numbers
+    lanes: Numbers
+    epochs: Numbers
+    records: Numbers
+    """The number of each record in the index's table of all records."""
+
+
+class Delivery:
+    """The records that a run delivers, as far as an index tells them.
+
+    Args:
+        run: The run of one rank.
+    """
+
+    def __init__(self, run: RecordRun) -> None:
+        self._run = run
+
+    def of_steps(self, first: int, last: int) -> Delivered:
+        """Return the records of the steps from ``first`` to before ``last``, all in this run."""
+        run = self._run
+        begins, ends = run.counts_before(first), run.counts_before(last)
+        parts = [self._of_lane(j, *c) for j, c in enumerate(zip(begins, ends, strict=True))]
+        slots, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(slots, kind="stable")
+        steps = run.step + slots // (run.batch_size or 1)
+        return Delivered(*(column[order] for column in (steps, *columns)))
+
+    def step_of(self, record: int, epoch: int) -> int | None:
+        """Return the step that delivers a record in an epoch; ``None``: this rank's run does not.
+
+        Args:
+            record: The record's number in the index's table.
+            epoch: The epoch.
+        """
+        run = self._run
+        order = run.order
+        lane, place = order.place_of(record, epoch)
+        if lane not in run.lanes:
+            return None
+        number = order.before(lane, epoch) + self._left_at(lane, epoch, place)
+        count, j = number - order.before(lane, run.epoch), run.lanes.index(lane)
+        if count < 0 or (run.counts is not None and count >= run.counts[j]):
+            return None
+        step = run.step + int(self._slots(j, np.array([count]))[0]) // (run.batch_size or 1)
+        return step if run.end_step is None or step < run.end_step else None
+
+    def _of_lane(self, j: int, begin: int, end: int) -> tuple[Numbers, ...]:
+        """Return the slots, lanes, epochs and records of the lane's records in this range."""
+        run, lane = self._run, self._run.lanes[j]
+        counts = np.arange(begin, end, dtype=np.int64)
+        numbers = counts + run.order.before(lane, run.epoch)
+        epochs = (numbers * run.order.lanes + lane) // run.order.records
+        records = np.empty_like(counts)
+        for epoch in np.unique(epochs).tolist():
+            own = epochs == epoch
+            taken = self._taken_at(lane, epoch, numbers[own] - run.order.before(lane, epoch))
+            records[own] = run.order.records_at(lane, epoch, taken)
+        return self._slots(j, counts), np.full_like(counts, lane), epochs, records
+
+    def _slots(self, j: int, counts: Numbers) -> Numbers:
+        """Return the places, among all of the rank's rows, of the lane's records."""
+        run = self._run
+        slots = counts * len(run.lanes) + j
+        # In the last round only the longer lanes have a record; padding fills the others' slots.
+        if run.counts is not None and run.remainder != "pad":
+            shortest = int(run.counts.min())
+            last = shortest * len(run.lanes) + self._longer_before[j]
+            slots = np.where(counts < shortest, slots, last)
+        return slots
+
+    @cached_property
+    def _longer_before(self) -> Numbers:
+        """The number of longer lanes before each of the rank's lanes."""
+        counts = self._run.counts
+        longer = np.zeros(0, np.int64) if counts is None else (counts > counts.min()).astype(int)
+        before: Numbers = np.cumsum(longer) - longer
+        return before
+
+    def _taken_at(self, lane: int, epoch: int, left: Numbers) -> Numbers:
+        """Return the lane's places at which records stood before their windows were shuffled."""
+        windows = self._run.windows
+        if windows is None:
+            return left
+        taken = np.empty_like(left)
+        # In each lane places rise, so that windows follow one another.
+        done = 0
+        while done < len(left):
+            begin, order = self._window(lane, epoch, int(left[done]))
+            until = int(np.searchsorted(left, begin + len(order)))
+            taken[done:until] = begin + order[left[done:until] - begin]
+            done = until
+        return taken
+
+    def _left_at(self, lane: int, epoch: int, taken: int) -> int:
+        """Return the place at which a record leaves its lane: the inverse of ``_taken_at``."""
+        if self._run.windows is None:
+            return taken
+        begin, order = self._window(lane, epoch, taken)
+        return begin + int(np.flatnonzero(order == taken - begin)[0])
+
+    def _window(self, lane: int, epoch: int, place: int) -> tuple[int, Numbers]:
+        """Return the beginning and the order of the window that holds a place of the lane."""
+        windows = self._run.windows
+        assert windows is not None
+        number = windows.of_record(lane, epoch, place)
+        length = windows.opens(lane, epoch, number)
+        # The order of chunks needs the number of the records, and not their shards.
+        order = windows.permutation(lane, epoch, number, np.zeros(length, np.int32))
+        return windows.begin(lane, epoch, number), order

@@ -7,16 +7,17 @@ true of a step from the very start, ``{"version": 3, "step": 500}``, which only 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.errors import MalformedPosition
+from streamrec.plan.order.weight_changes import read_changes
 from streamrec.plan.state.position import LARGEST, LAST_EPOCH, VERSION, Position, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIELDS = {"version", "epoch", "step"}
+FIELDS = {"version", "epoch", "step", "mix_changes"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ class Beginning:
     step: int = 0
     """Steps from the very start; 0 beside an epoch, from whose beginning steps then count."""
 
+    mix_changes: str = ""
+    """The changes of a mix's weights, as in a fingerprint."""
+
     def __post_init__(self) -> None:
+        read_changes(self.mix_changes)
         named = ("epoch", self.epoch, LAST_EPOCH), ("step", self.step, LARGEST)
         for name, value, most in named:
             # By type(), since True is an int.
@@ -40,6 +45,10 @@ class Beginning:
                 f"epoch {self.epoch} and step {self.step} are two beginnings; give one, not both"
             )
 
+    def with_changes(self, mix_changes: str) -> Beginning:
+        """Return the same place in a stream with other changes of weights."""
+        return replace(self, mix_changes=mix_changes)
+
     @property
     def run_epoch(self) -> int:
         """The epoch at which the run begins, as far as it is known."""
@@ -47,7 +56,7 @@ class Beginning:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        named = {"epoch": self.epoch, "step": self.step}
+        named = {"epoch": self.epoch, "step": self.step, "mix_changes": self.mix_changes}
         return {"version": VERSION, **{name: value for name, value in named.items() if value}}
 
 
@@ -63,7 +72,7 @@ def read_resume_point(data: Any) -> ResumePoint:
     """
     check_version(data)
     if data.keys() <= FIELDS:
-        return Beginning(data.get("epoch", 0), data.get("step", 0))
+        return Beginning(data.get("epoch", 0), data.get("step", 0), data.get("mix_changes", ""))
     return Position.from_dict(data)
 
 

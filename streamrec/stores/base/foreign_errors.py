@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.named_files import NotAFile
 from streamrec.config.places import escape
 from streamrec.config.schemes import SCHEMES, prefixes_in
 from streamrec.errors import StoreError, StreamrecError
-from streamrec.stores.base.regular_file import NotAFile
 from streamrec.stores.base.troubles import refusal, seconds_to_wait, tell
 from streamrec.surroundings import working_directory
 

@@ -46,6 +46,8 @@ _BRACES = re.compile(
 )
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
+_NOT_OF_NAMES = re.compile(r"[@?#]|::")
+"""What a URL has if it holds a user, a query or a chain."""
 _FIXED = re.compile(r"(?:[^*?[]|\[[][*?{}@]\])*", re.DOTALL)
 
 
@@ -99,6 +101,8 @@ def content_name(url: str) -> str:
     Below the directory that shards share it is the same for all copies of them: a signature does
     not count, and what is in an archive counts as what was unpacked from it.
     """
+    if not _NOT_OF_NAMES.search(url):  # most of a million
+        return url
     before, link, after = split_chain(url)
     if after:
         member = link.partition("://")[2].lstrip("/")
@@ -288,14 +292,21 @@ def matcher(glob: str) -> Callable[[str], bool]:
     return lambda url: pattern.fullmatch(url) is not None
 
 
-_SHOWN = r"(?!\.(?!\.?(?:/|$)))"
-"""Stands before a wildcard that begins a name, so that none is taken for a hidden one: the folders
-of notebooks and version control, and what macOS and Hadoop put beside each file. In archives,
-``.`` may be a folder's name."""
+_HIDDEN = r"\.(?!\.?(?:/|\Z))"
+"""The beginning of a hidden name: the folders of notebooks and version control, and what macOS and
+Hadoop put beside each file. In archives, ``.`` may be a folder's name."""
+_HIDDEN_PART = re.compile(f"(?:\\A|/){_HIDDEN}")
+_SHOWN = f"(?!{_HIDDEN})"
+"""Stands before a wildcard that begins a name, so that it matches no hidden one."""
 _FOLDERS = {"*": f"{_SHOWN}[^/]+/", "**": f"(?:{_SHOWN}[^/]+/|(?:{_SHOWN}[^/]*/){{2,}})?"}
 _LAST = {"*": f"{_SHOWN}[^/]+", "**": f"(?:{_SHOWN}[^/]*/)*{_SHOWN}[^/]*"}
 """What a star that stands alone between slashes matches: never an empty name."""
 _WILD = re.compile(r"(\*|\?|\[!?\]?[^\]]*\])")
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a name below a directory has a hidden part, which no wildcard matches."""
+    return _HIDDEN_PART.search(name) is not None
 
 
 def _expression(part: str) -> str:

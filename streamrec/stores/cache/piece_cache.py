@@ -1,24 +1,33 @@
-"""The cache of pieces: which of them are kept, within its size, and which of them go first."""
+"""The cache of pieces: its opening, which pieces are kept within its size, and which go first."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamrec.stores.cache.shelves import key_of
+from streamrec.config.cache import MEMORY, default_folder
+from streamrec.config.memory_budget import memory_share
+from streamrec.errors import ConfigError
+from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory, key_of
+from streamrec.surroundings import expand_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
+    from streamrec.config.cache import CacheSettings
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base.protocol import ObjectInfo
-    from streamrec.stores.cache.shelves import CacheFolder, Piece, ProcessMemory, ShelvedPiece
+    from streamrec.stores.cache.shelves import Piece, ShelvedPiece
 
-_log = logging.getLogger(__name__)
+
+_log = logging.getLogger("streamrec.cache")
 
 THREADS = 4
 """The number of threads that read and write pieces."""
@@ -265,3 +274,53 @@ class PieceCache:
         for info in objects:
             if info.etag is not None:
                 self.key_of(info.url, info.etag)
+
+
+# As the AWS SDK looks: the variable for S3 alone comes before the common one.
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
+
+
+def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> PieceCache | None:
+    """Make a cache; its folder is made when the first piece is kept.
+
+    Returns ``None``, with a warning, if the settings name no folder and the user has no home.
+
+    Args:
+        settings: What it keeps, its folder and its size.
+        storage_options: The stores' options, of which the endpoint tells apart equal names.
+
+    Raises:
+        ConfigError: The folder belongs to another user.
+    """
+    size = settings.size and int(settings.size)
+    endpoint = _endpoint(storage_options)
+    if settings.folder == MEMORY:
+        size = size or memory_share()
+        return PieceCache(ProcessMemory(size), size, endpoint=endpoint)
+    named = settings.folder
+    folder = default_folder(settings.of) if named is None else expand_user(named)
+    if folder is None:
+        _log.warning(
+            "nothing is cached, since this user has no home directory; set XDG_CACHE_HOME, or set "
+            "cache to a folder"
+        )
+        return None
+    _check_owner(folder)
+    return PieceCache(CacheFolder(folder), size, endpoint=endpoint)
+
+
+def _check_owner(folder: Path) -> None:
+    """Check that nobody else could have put pieces into the folder; root may prepare one."""
+    with suppress(OSError):
+        if (owner := folder.stat().st_uid) not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"cache: the folder {folder} belongs to another user ({owner}), who could change "
+                "what is read; name a folder of your own"
+            )
+
+
+def _endpoint(options: Mapping[str, Any]) -> str:
+    of_client = options.get("client_kwargs")
+    inner = of_client.get("endpoint_url") if isinstance(of_client, dict) else None
+    named = options.get("endpoint_url") or inner
+    return str(named or next(filter(None, map(os.environ.get, _ENDPOINTS)), ""))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_archive
@@ -290,11 +291,11 @@ class FilesystemCalls:
         # Threads first: they use the filesystems that are closed below.
         pool, self._pool = self._pool, None
         if pool is not None:
-            await asyncio.to_thread(pool.shutdown)
+            await _in_thread(pool.shutdown, at_exit=partial(pool.shutdown, wait=False))
         while self._open:
             (thread, _), filesystem = self._open.popitem()
             for held in _closable(filesystem):
-                closing = held.close() if thread is None else await asyncio.to_thread(held.close)
+                closing = held.close() if thread is None else await _in_thread(held.close)
                 if inspect.isawaitable(closing):
                     await closing
 
@@ -312,6 +313,20 @@ class FilesystemCalls:
         filesystem = self._open[key]
         filesystem.invalidate_cache()  # a remembered listing may be outdated
         return filesystem, filesystem._strip_protocol(place.link)  # noqa: SLF001 - as fsspec does
+
+
+async def _in_thread(call: Callable[[], Any], at_exit: Callable[[], Any] | None = None) -> Any:
+    """Call a function in a thread; at the interpreter's end, which starts no thread, here.
+
+    Args:
+        call: The function.
+        at_exit: Called in its place at the interpreter's end, when the pools' threads have ended.
+    """
+    try:
+        called = asyncio.get_running_loop().run_in_executor(None, call)
+    except RuntimeError:
+        return (at_exit or call)()
+    return await called
 
 
 def filesystem_class(scheme: str) -> type[AbstractFileSystem]:

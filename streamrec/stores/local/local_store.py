@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from streamrec.config.named_files import check_regular, open_regular
 from streamrec.config.places import FILE
 from streamrec.errors import ObjectNotFound, StoreUnavailable
 from streamrec.stores.base.foreign_errors import local_meaning, translate_errors
@@ -29,7 +30,6 @@ from streamrec.stores.base.protocol import (
     in_thread,
     let_pass,
 )
-from streamrec.stores.base.regular_file import check_regular, open_regular
 from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:

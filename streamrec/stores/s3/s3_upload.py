@@ -166,10 +166,11 @@ def writing_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     """
     split_bucket(url)
     check_proxies()
-    check_login_files(options.get("profile"))
     # Without the path: fsspec takes a ``::`` in it for a chain.
     filesystem, _ = shared_filesystem("s3://", writing_options(options))
+    # Only then are the files read; and to look for them takes botocore 6 ms.
     if filesystem.session is None:
+        check_login_files(options.get("profile"))
         filesystem.session = new_session(filesystem.kwargs)
     return filesystem
 

@@ -20,7 +20,7 @@ from streamrec.errors import RemoteProtocolError, StreamrecError
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.state.position import pack
+from streamrec.plan.state.packed_rows import pack
 from streamrec.streams import handle
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.messages import (
@@ -146,7 +146,7 @@ def _exchange(sender: Connection, receiver: Connection, message: Message) -> Non
 def use(feeder: Hostile) -> None:
     """Do with a stream all that one can."""
     stream = sr.connect("unix:///nowhere#stream", rank=0, world_size=1)
-    started = patch("streamrec.streams.stream.start", feeder.start)
+    started = patch("streamrec.streams.session_owner.start", feeder.start)
     try:
         with contextlib.suppress(StreamrecError), started, stream:
             facts = stream.surplus, repr(stream), stream.statistics(), handle.of(stream).summary()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -14,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from streamrec.config.access import ServedSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.daemon import DaemonSettings, ServedSettings
 from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound, StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
@@ -82,6 +82,23 @@ def test_the_daemon_raises_it_before_it_serves(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(daemon, "raise_limit", note)
     daemon.run(DaemonSettings(datasets={"train": ServedSettings(source="x")}))
     assert happened == ["raises", "serves"]
+
+
+def test_what_stays_open_is_left_out_of_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[str] = []
+
+    async def serve(*_: object, ready: Callable[[Any], None], **__: object) -> None:
+        happened.append("opens")
+        ready(None)
+
+    monkeypatch.setattr(daemon, "serve", serve)
+    monkeypatch.setattr(daemon, "raise_limit", lambda _: None)
+    monkeypatch.setattr(gc, "freeze", lambda: happened.append("keeps"))
+    settings = DaemonSettings(datasets={"train": ServedSettings(source="x")})
+    daemon.run(settings, lambda _: happened.append("is ready"))
+    assert happened == ["opens", "keeps", "is ready"]
 
 
 def settings(path: Path, **server: Any) -> DaemonSettings:

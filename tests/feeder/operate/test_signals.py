@@ -13,8 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from streamrec.config.access import ServedSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.daemon import DaemonSettings, ServedSettings
 from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access

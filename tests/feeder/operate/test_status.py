@@ -16,15 +16,15 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamrec.config import DatasetSettings
-from streamrec.config.access import ServedSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.daemon import DaemonSettings, ServedSettings
 from streamrec.errors import ConfigError, CorruptRecord
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.daemon import _check_memory
 from streamrec.feeder.operate.signals import reload
 from streamrec.feeder.operate.status import SnapshotCollector, _results, headers, page
-from streamrec.feeder.page.view import EVERY, MOST, MOST_ROWS, Samples
+from streamrec.feeder.page.samples import EVERY, MOST, Samples
+from streamrec.feeder.page.view import MOST_ROWS
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import STANDS, Feeder
 from streamrec.feeder.server.service import SharedBudget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.page.view import Samples
+from streamrec.feeder.page.samples import Samples
 from streamrec.feeder.server.server import Feeder
 from tests.feeder.fake_dataset import FakeDataset
 

@@ -15,7 +15,15 @@ from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import conversation
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire.messages import BatchMessage, Credit, Goaway, Message, Ping, Subscribe
+from streamrec.wire.messages import (
+    BatchMessage,
+    Credit,
+    Goaway,
+    Message,
+    Ping,
+    Statistics,
+    Subscribe,
+)
 from streamrec.wire.protocol import Connection, Role
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import (
@@ -52,6 +60,26 @@ async def test_counters_come_with_batches(monkeypatch: pytest.MonkeyPatch) -> No
             for step in range(5):
                 await feed.receive()
                 assert feed.statistics()["requests"] == step + 1
+
+
+@in_simulated_time
+async def test_counters_come_during_a_long_wait_too() -> None:
+    dataset = FakeDataset(hang_at=0)
+    dataset.counts = True
+    async with Feeder({"train": dataset}) as feeder:
+        ours, theirs = socket.socketpair()
+        serving = asyncio.create_task(feeder.serve_socket(theirs))
+        with ours:
+            client = Scripted(ours, Role.CLIENT)
+            client.say(hello())
+            await client.answer()
+            client.say(Subscribe(0), Credit(1 << 20))
+            began = asyncio.get_running_loop().time()
+            for _ in range(3):
+                [told] = await client.answer()
+                assert isinstance(told, Statistics)
+            assert 2.9 < asyncio.get_running_loop().time() - began < 3.1
+        await serving
 
 
 @pytest.mark.parametrize("position", [b"{", b"[" * 100_000])

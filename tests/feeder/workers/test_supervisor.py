@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.access import ServedSettings
-from streamrec.config.daemon import DaemonSettings
+from streamrec.config.daemon import DaemonSettings, ServedSettings
 from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import (
     ConfigError,

@@ -141,6 +141,29 @@ class TestDribble:
         assert run.step(len(SHARD), more=False) == len(SHARD) - STARTS[2]
         run.finish()
 
+    @pytest.mark.parametrize("cut", [HEADER, 20, 105])
+    @pytest.mark.parametrize("in_place", [True, False])
+    def test_a_record_in_memory_of_its_own(self, cut: int, in_place: bool) -> None:
+        size = 90 + HEADER + FOOTER
+        view = np.frombuffer(frame(b"x" * 90) + frame(b"end"), np.uint8)
+        scanner, memory = FrameScanner(url="u"), np.zeros(size, np.uint8)
+        assert scanner.scan(view[:cut], more=True) == ([], 0)
+        assert scanner.needed == size
+        assert scanner.scan(view[:cut], more=False, memory=memory) == ([], cut)
+        assert scanner.needed == 0
+        rest = view[cut:size]
+        if in_place:
+            memory[cut:] = rest
+            rest = memory[cut:]
+            memory.flags.writeable = False  # it is not copied onto itself
+        (block,), consumed = scanner.scan(rest, more=False)
+        assert consumed == size - cut
+        assert np.shares_memory(block.buffer, memory)
+        assert block.buffer.tobytes() == view[:size].tobytes()
+        (block,), _ = scanner.scan(view[size:], more=False)
+        assert block.first_ordinal == 1
+        scanner.finish()
+
     def test_records_of_one_view_are_not_copied(self) -> None:
         view = np.frombuffer(SHARD, np.uint8)
         (block,), _ = FrameScanner(url="u").scan(view, more=False)
@@ -305,8 +328,8 @@ class TestLength:
             run.step(19, more=True)
         assert caught.value.message == (
             "the record's length matches its CRC32C, but its 1000000000000 bytes reach beyond byte "
-            "5000, where the shard ends, or its chunk in the index: it was cut short; fetch or "
-            "write the shard again"
+            "5000, the end of the shard or of its indexed chunk: it was cut short; fetch or write "
+            "the shard again"
         )
 
     def test_an_unchecked_one_beyond_the_shard_is_checked_after_all(self) -> None:

@@ -409,6 +409,33 @@ async def test_memory_stays_within_the_budget_while_nobody_takes(
 
 
 @asynchronous
+async def test_what_batches_overdraw_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", ranges.LARGEST_READ_AHEAD)
+    store = ScriptedStore(objects(*[30 * MIB] * 4))
+    async with fetching(store, lanes=4, total=32 * MIB, known=True, overdrawn=lambda: 16 * MIB) as (
+        fetcher,
+        _,
+    ):
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert 4 * MIB < fetcher.pool.in_use <= 8 * MIB
+
+
+@asynchronous
+async def test_with_a_larger_plan_more_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", ranges.LARGEST_READ_AHEAD)
+    store = ScriptedStore(objects(*[100 * MIB] * 4))
+    async with fetching(store, lanes=4, total=8 * MIB, known=True) as (fetcher, _):
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert fetcher.pool.in_use <= 6 * MIB
+        fetcher.enlarge(MemoryPlan.divide(128 * MIB, lanes=4, windows=0))
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert 64 * MIB < fetcher.pool.in_use <= 96 * MIB
+
+
+@asynchronous
 async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -426,6 +453,16 @@ async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
         for _ in range(999):
             await asyncio.sleep(0)
         assert 12 * MIB < fetcher.pool.in_use <= 2.6 * 8 * MIB + LARGEST_FIRST_RANGE
+
+
+@asynchronous
+async def test_ranges_are_read_ahead_beside_memory_for_decompressed_data() -> None:
+    store = ScriptedStore(objects(90 * MIB))
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
+        fetcher.reserve(fetcher.plan.for_inflated)
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert fetcher.pool.in_use > 64 * MIB
 
 
 @asynchronous
@@ -539,3 +576,13 @@ def test_learning_another_size_than_the_position_had() -> None:
     shards.learn(1, ObjectInfo("o1", 5, '"other"'))
     with pytest.raises(ObjectChanged, match="of 5 bytes, but it now has 7"):
         shards.expect(2, 5)
+
+
+@asynchronous
+async def test_the_shard_that_is_waited_for_is_named() -> None:
+    store = ScriptedStore(objects(300, 300))
+    async with fetching(store, lanes=2, known=True) as (fetcher, _):
+        assert fetcher.statistics()["awaited_shard"] is None
+        while not fetcher.queues[1].ranges or not fetcher.queues[1].ranges[0].done:
+            await fetcher.wait_for(1)
+        assert fetcher.statistics()["awaited_shard"]["url"] == sorted(store.objects)[1]

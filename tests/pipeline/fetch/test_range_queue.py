@@ -113,6 +113,37 @@ def test_a_piece_is_of_what_comes_next() -> None:
         assert piece.inflated
 
 
+def test_a_large_record_is_one_that_the_next_ranges_are_parts_of() -> None:
+    planner = LaneRanges(iter([FIRST, SECOND]), {0: 100, 1: 100}, reach=2)
+    queue = RangeQueue(planner, 10)
+    head = planner.next(10)
+    assert head is not None
+    queue.add(RangeRead(head, np.zeros(10, np.uint8)))
+    assert queue.find_large(FIRST, 5, 10) is None  # as large as a range
+    assert queue.find_large(FIRST, 0, 10) is None  # requested already
+    large = queue.find_large(FIRST, 5, 60)
+    assert large is not None
+    assert queue.find_large(FIRST, 5, 60) is large
+    assert (large.size, large.waits, queue.next_large, queue.until_next) == (60, True, large, 0)
+    large.memory = np.arange(60, dtype=np.uint8)
+    part = planner.next(20)
+    assert part is not None
+    place = large.place_of(part)
+    assert place is not None
+    assert place.tolist() == list(range(5, 25))
+    assert large.place_of(head) is None
+    queue.add(RangeRead(part, place, in_place=True))
+    queue.account.in_use = 70
+    assert queue.charged(60) == 70 + 10
+    assert (queue.ahead, queue.until_next) == (30, 0)
+    planner.next(35)
+    assert (queue.next_large, queue.until_next) == (None, 30)
+    queue.end_large(FIRST, 64)
+    assert queue.large is large
+    queue.end_large(FIRST, 65)
+    assert queue.large is None
+
+
 @pytest.mark.parametrize("extent", [FIRST, SECOND])
 def test_of_an_extent_that_is_given_up_nothing_is_left(extent: Extent) -> None:
     planner = LaneRanges(iter([SECOND]), {1: 9}, reach=2)

@@ -211,6 +211,19 @@ def test_what_is_decompressed_and_what_is_read_share_a_budget(
     assert plan.for_inflated + lanes * plan.first_range <= plan.for_ranges
 
 
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("windows", [0, 64 * MIB])
+def test_compressed_shards_are_read_ahead_from_the_beginning(windows: int, near: bool) -> None:
+    plan = MemoryPlan.divide(1024 * MIB, lanes=8, windows=windows, near=near)
+    first = ReadAhead(plan).size
+    room = plan.room(plan.for_inflated, first)
+    plain = plan.room(0, first)
+    assert room.ahead == plain.ahead == windows + first
+    assert plan.for_inflated + 8 * room.share + plan.room(plan.for_inflated).ahead == (
+        plan.for_ranges
+    )
+
+
 def test_a_lane_that_leaves_an_extent_asks_for_the_next() -> None:
     order = ShardOrder(2, 1)
     ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 100}, 2)
@@ -328,16 +341,22 @@ def test_reading_ahead_never_exceeds_the_most_and_always_grows_to_it(
     [
         (1024, False, 128, 768),
         (64, False, 6, 36),
-        (1024, True, 128, 256),
-        (64, True, 18, 36),
+        (1024, True, 48, 256),
+        (64, True, 6.75, 36),
     ],
 )
 def test_as_great_a_part_of_any_budget_is_read_ahead_at_first(
-    total: int, near: bool, first: int, most: int
+    total: int, near: bool, first: float, most: int
 ) -> None:
     plan = MemoryPlan.divide(total * MIB, lanes=48, windows=0, near=near)
     assert ReadAhead(plan).size == first * MIB
     assert plan.room().ahead == most * MIB
+
+
+@pytest.mark.parametrize(("lanes", "first"), [(1, 8), (8, 8), (24, 24), (192, 192)])
+def test_of_files_on_this_machine_little_is_read_ahead_at_first(lanes: int, first: int) -> None:
+    plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=True)
+    assert ReadAhead(plan).size == first * MIB
 
 
 @given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.integers(0, 1 << 30))

@@ -25,7 +25,7 @@ ENDS = {"epochs": 1, "steps_per_epoch": 100, "remainder": "drop"}
 OTHER: dict[str, Any] = {
     "names": "fedcba9876543210", "shards": 101, "order": "other", "lanes": 24, "shuffle": False,
     "seed": 8, "shuffle_window": 1 << 20, "global_batch": None, "stages": "filter app:long",
-    "mix": "from 0: web 1; repeat",
+    "mix": "from 0: web 1; repeat", "mix_changes": '[[5, {"web": 2.0}]]',
 }  # fmt: skip
 
 
@@ -52,7 +52,8 @@ def test_ranks_of_one_stream_agree(world_size: int, share: int) -> None:
 @pytest.mark.parametrize("name", [field.name for field in fields(Fingerprint)])
 def test_every_field_of_the_fingerprint_is_named(name: str) -> None:
     (fault,) = disagreements(changed(summaries(4), 2, **{name: OTHER[name]}))
-    named = "the names of the shards" if name == "names" else name
+    words = {"names": "the names of the shards", "mix_changes": "the changes of weights"}
+    named = words.get(name, name)
     was = getattr(FINGERPRINT, name)
     assert fault == f"{named} is {was!r} in processes 0, 1, 3 and {OTHER[name]!r} in process 2"
 
@@ -221,3 +222,16 @@ def test_a_digest_is_of_the_bytes() -> None:
     assert digest("a\udcff") == blake2b(b"a\xff", digest_size=8).hexdigest()
     assert len(NOW.digest) == 16
     assert NOW.digest == replace(NOW).digest != replace(NOW, seed=2).digest
+
+
+def relative_parts(urls: list[str]) -> list[str]:
+    """Return the names below the common directory, found part by part."""
+    parts = [url.split("/") for url in urls]
+    depth = min(map(len, parts)) - 1
+    shared = next((i for i in range(depth) if len({part[i] for part in parts}) > 1), depth)
+    return ["/".join(part[shared:]) for part in parts]
+
+
+@given(st.lists(st.text("ab/", max_size=8), min_size=1, max_size=5))
+def test_relative_names_are_those_of_whole_parts(urls: list[str]) -> None:
+    assert relative_names(urls) == relative_parts(urls)

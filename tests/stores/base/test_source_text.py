@@ -18,6 +18,7 @@ from streamrec.stores.base.source_text import (
     expand,
     fixed_prefix,
     is_glob,
+    is_hidden,
     matcher,
     names_alone,
     names_apart,
@@ -279,6 +280,20 @@ def test_hidden_names_match_as_in_python(names: set[str], pattern: str) -> None:
         expected = set(glob.glob(pattern, root_dir=root, recursive=True)) & files  # noqa: PTH207
     matches = matcher(f"s3://b/{pattern}")
     assert {name for name in files if matches(f"s3://b/{name}")} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "hides"),
+    [
+        *[("a", False), ("a.b/c.", False), ("./a", False), ("../a", False), ("a/.", False)],
+        *[(".a", True), ("a/.b/c", True), ("a/.b", True), ("...", True), ("..a", True)],
+        *[(".\n", True), ("a/./.b", True), ("", False)],
+    ],
+)
+def test_a_hidden_name_is_told_and_matched_by_no_star(name: str, hides: bool) -> None:
+    assert is_hidden(name) == hides
+    if name:
+        assert matcher("s3://b/**")(f"s3://b/{name}") == (not hides)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
 import threading
 import zipfile
 from contextlib import aclosing, asynccontextmanager
@@ -144,6 +145,16 @@ async def test_in_threads_with_an_instance_each() -> None:
     assert len({made.thread for made in MADE}) == len(MADE)
     assert threading.get_ident() not in {made.thread for made in MADE}
     await calls.aclose()
+    await calls.aclose()
+    assert all(made.ftp.closed for made in MADE)
+
+
+@asynchronous
+async def test_closing_at_the_interpreters_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = FilesystemCalls({}, asynchronous=False)
+    await calls.call(split_chain("blocking://one/x"), "info")
+    # As it is in functions of atexit: executors take nothing any more.
+    monkeypatch.setattr(concurrent.futures.thread, "_shutdown", True)
     await calls.aclose()
     assert all(made.ftp.closed for made in MADE)
 

@@ -54,6 +54,16 @@ def test_written(store: DevStore, size: int) -> None:
     assert uploads(store) == []
 
 
+def test_the_files_of_a_login_are_checked_once_and_not_for_each_object(
+    store: DevStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str | None] = []
+    monkeypatch.setattr("streamrec.stores.s3.s3_upload.check_login_files", checked.append)
+    for name in ("a", "b"):
+        write_object(f"s3://bucket/{name}", b"x", store.storage_options)
+    assert checked == [None]
+
+
 @pytest.mark.parametrize("size", [0, 10, 3 * PART + 7])
 def test_written_over_tls(authority: Authority, size: int) -> None:
     """Over TLS botocore sends chunks, with a checksum behind them that the store compares."""

@@ -1,0 +1,357 @@
+"""``streamrec which``: the records of a step, and the steps of a record."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamrec.cli.audit import print_audit
+from streamrec.cli.found_values import print_found
+from streamrec.cli.options import (
+    debug_option,
+    local_files,
+    refuse_unused,
+    storage_option,
+    stream_options,
+)
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.pipeline.dataset_places import DeliveredRecord
+    from streamrec.streams.which_read import ReadRecord
+
+
+LARGEST_STATE = 64 << 20
+"""Bytes of the largest file of states that is read: those of 10,000 ranks have less."""
+
+
+def _steps(context: click.Context, _: click.Parameter, text: str | None) -> range | None:
+    """Return the steps of an option such as ``1190:1210``."""
+    if text is None or context.resilient_parsing:
+        return None
+    first, _separator, last = text.partition(":")
+    # Python's own whole numbers have signs, too.
+    steps = range(int(first), int(last)) if first.isdecimal() and last.isdecimal() else None
+    if not steps:
+        raise click.BadParameter(
+            f"{text!r} is not FIRST:END, two whole numbers with END above FIRST, as in 1190:1210"
+        )
+    return steps
+
+
+def _record(context: click.Context, _: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    """Return the shard and the record of an option such as ``train-00003.tfrecord:17``."""
+    if text is None or context.resilient_parsing:
+        return None
+    shard, _separator, record = text.rpartition(":")
+    if not shard or not record.isdecimal():
+        raise click.BadParameter(f"{text!r} is not SHARD:RECORD, as in train-00003.tfrecord:17")
+    return shard, int(record)
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("urls", metavar="[URL...]", nargs=-1, shell_complete=local_files)
+@click.option("--step", type=click.IntRange(0), help="The step, counted from 0 as in a state.")
+@click.option(
+    "--steps", callback=_steps, metavar="FIRST:END", help="These steps; END is not among them."
+)
+@click.option(
+    "--find",
+    callback=_record,
+    metavar="SHARD:RECORD",
+    help="Tell at which steps this record comes; RECORD is its number in the shard, from 0.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="With --find: search this many epochs, beginning with the first or the state's.",
+)
+@click.option("--rank", type=click.IntRange(0), help="This rank only. [all ranks]")
+@click.option(
+    "--world-size", type=click.IntRange(1), default=1, show_default=True, help="Number of ranks."
+)
+@click.option(
+    "--state",
+    type=_FILE,
+    metavar="FILE",
+    help="A state that the run saved, or those of all ranks: JSON, or a file of torch.save.",
+)
+@stream_options
+@click.option(
+    "--audit",
+    metavar="ADDRESS",
+    help="Check the audit log in this directory, a URL or a path, instead.",
+)
+@click.option(
+    "--read",
+    "reads",
+    is_flag=True,
+    help="Read shards where the records of a step cannot be computed, from --state on.",
+)
+@click.option(
+    "--values",
+    type=_FILE,
+    metavar="FILE",
+    help="Read all records once, and list those whose --key is a line of FILE, for exclude.",
+)
+@click.option("--show", is_flag=True, help="Print the records, as streamrec cat does.")
+@click.option("--key", metavar="FEATURE", help="Print only this feature of each record.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@storage_option
+@debug_option
+def which(
+    *,
+    step: int | None,
+    steps: range | None,
+    find: tuple[str, int] | None,
+    epochs: int,
+    rank: int | None,
+    world_size: int,
+    state: Path | None,
+    show: bool,
+    key: str | None,
+    as_json: bool,
+    audit: str | None,
+    reads: bool,
+    values: Path | None,
+    **dataset: Any,
+) -> None:
+    """Tell which records a step had, and which step a record was in.
+
+    This is computed from the index of the shards; only --show and --key read shards. For a mix, a
+    filter, packs and streams without an index, --read reads the stream from --state to the step.
+    --values reads all records, and needs no index. URL, --config and --set give the settings of the
+    training: source, index, batch_size, shuffle, seed and the others.
+    --audit checks a log of a run, which has these settings; those given here replace them.
+    """
+    if audit is not None:
+        refuse_unused("with --audit", *OF_PLACES)
+        print_audit(audit, given_settings(**dataset), rank, reads=reads, as_json=as_json)
+        return
+    if values is not None:
+        _print_values(given_settings(**dataset), key, values)
+        return
+    if [step, steps, find].count(None) != 2:
+        raise click.UsageError("give one of --step, --steps and --find")
+    if find is None:
+        refuse_unused("without --find", "epochs")
+    if show and key is not None:
+        raise click.UsageError("--show prints whole records, --key a feature of each: give one")
+    wanted = step if step is not None else steps
+    of_run = {
+        "rank": rank,
+        "world_size": world_size,
+        "state": None if state is None else _read_state(state),
+    }
+    if reads:
+        _print_read(given_settings(**dataset), wanted, of_run, as_json=as_json)
+        return
+    of_run |= {"find": find, "find_epochs": epochs}
+    _print_computed(stream_settings(**dataset), wanted, of_run, show=show, key=key, as_json=as_json)
+
+
+def _print_values(given: Mapping[str, Any], key: str | None, values: Path) -> None:
+    """List the records that have some values."""
+    refuse_unused("with --values", "rank", "as_json", "reads", *(OF_PLACES - {"key", "values"}))
+    if key is None:
+        raise click.UsageError("--values needs --key FEATURE, the feature that has the values")
+    print_found(given, key, values)
+
+
+def _print_computed(
+    settings: DatasetSettings,
+    steps: int | range | None,
+    of_run: Mapping[str, Any],
+    *,
+    show: bool,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Compute the places of some steps or of a record, and print them, or the records there."""
+    from streamrec.streams.which import places
+
+    found = places(settings, steps, **of_run)
+    if show or key is not None:
+        _print_records(found, settings, [key] if key is not None else None, as_json=as_json)
+    else:
+        click.echo("\n".join(_lines(found, as_json=as_json)).encode())
+
+
+def _print_read(
+    given: Mapping[str, Any], steps: int | range | None, of_run: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Read the stream, and print the places of the records of some steps."""
+    from streamrec.config import DatasetSettings, validate
+    from streamrec.streams.which_read import read_places
+
+    refuse_unused("with --read", "find", "epochs", "show", "key")
+    _check_given(given)
+    assert steps is not None  # there is no --find
+    found = read_places(validate(DatasetSettings, dict(given)), steps, **of_run)
+    click.echo("\n".join(_lines(found, COLUMNS_READ, as_json=as_json)).encode())
+
+
+OF_PLACES = frozenset(
+    ("step", "steps", "find", "epochs", "world_size", "state", "show", "key", "values")
+)
+"""Options of places, which have no effect on the check of an audit log."""
+
+
+def given_settings(
+    urls: Sequence[str],
+    config: Path | None,
+    dataset: str | None,
+    changes: Mapping[str, Any],
+    storage_options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the settings that the options give, by name.
+
+    Raises:
+        UsageError: A dataset is named, but no configuration.
+        ConfigError: The configuration cannot be read.
+    """
+    from streamrec.cli.bench_measuring import refuse_dataset_alone
+
+    refuse_dataset_alone(config, dataset)
+    plain = {} if config is None else _settings_in(config, dataset)
+    if urls:
+        plain["source"] = urls[0] if len(urls) == 1 else list(urls)
+    if storage_options:
+        plain["storage_options"] = dict(storage_options)
+    return {**plain, **changes}
+
+
+def stream_settings(
+    urls: Sequence[str],
+    config: Path | None,
+    dataset: str | None,
+    changes: Mapping[str, Any],
+    storage_options: Mapping[str, Any],
+    **defaults: Any,
+) -> DatasetSettings:
+    """Return the settings of a stream: those of the options, and before them the defaults.
+
+    Raises:
+        UsageError: There is no source or batch size.
+        ConfigError: Settings are wrong.
+    """
+    from streamrec.config import DatasetSettings, validate
+
+    plain = {**defaults, **given_settings(urls, config, dataset, changes, storage_options)}
+    _check_given(plain)
+    return validate(DatasetSettings, plain)
+
+
+def _settings_in(config: Path, dataset: str | None) -> dict[str, Any]:
+    # What reads a feeder's configuration takes a tenth of a second to import.
+    from streamrec.measure.targets import settings_in
+
+    return settings_in(config, dataset)
+
+
+def _check_given(plain: Mapping[str, Any]) -> None:
+    """Refuse settings without a source or a batch size.
+
+    Raises:
+        UsageError: One is missing.
+    """
+    if "source" not in plain:
+        raise click.UsageError("there is no source; give a URL, or --config FILE")
+    if plain.get("batch_size") is None:
+        raise click.UsageError("there is no batch size; give that of the run, --set batch_size=N")
+
+
+TORCH = b"PK\x03\x04", b"\x80"
+"""How files of ``torch.save`` begin: an archive, or before PyTorch 1.6 a pickle."""
+
+
+def _read_state(path: Path) -> Any:
+    """Return the content of a file of states.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_STATE + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); correct --state") from None
+    if data.startswith(TORCH):
+        from streamrec.adapters.torch.checkpoint import load
+
+        return load(path)
+    if len(data) > LARGEST_STATE:
+        raise ConfigError(f"{path} is too large for a state; give what state_dict() returned")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise ConfigError(
+            f"{path} is not JSON; write it with json.dump(stream.state_dict(), file)"
+        ) from None
+
+
+COLUMNS = ("step", "rank", "row", "epoch", "lane", "record", "shard")
+"""The columns of the table; JSON has all fields."""
+COLUMNS_READ = ("step", "rank", "row", "record", "shard")
+
+
+def _lines(
+    found: Sequence[DeliveredRecord | ReadRecord],
+    columns: Sequence[str] = COLUMNS,
+    *,
+    as_json: bool,
+) -> list[str]:
+    """Return a line for each place."""
+    plain = [_plain(place) for place in found]
+    if as_json:
+        return [json.dumps(place, ensure_ascii=False) for place in plain]
+    rows = [tuple(columns), *(tuple(str(place[name]) for name in columns) for place in plain)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # The names of shards, which come last, may be of any length.
+    return ["  ".join(map(str.rjust, row[:-1], widths)) + f"  {row[-1]}" for row in rows]
+
+
+def _plain(place: DeliveredRecord | ReadRecord) -> dict[str, Any]:
+    from streamrec.masking import masked
+
+    return place._asdict() | {"shard": masked(place.shard)}
+
+
+def _print_records(
+    found: Sequence[DeliveredRecord],
+    settings: DatasetSettings,
+    features: Sequence[str] | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the record of each place; with JSON, beside its place."""
+    from streamrec.cli.json_form import Examples
+    from streamrec.datasets.placed_records import records_at
+
+    examples = Examples(features)
+    waiting = []
+    with closing(records_at(found, settings.storage_options or {})) as records:
+        for place, record in zip(found, records, strict=True):
+            line = "null" if record is None else examples.line(record)
+            if as_json:
+                line = f'{json.dumps(_plain(place), ensure_ascii=False)[:-1]}, "value": {line}}}'
+            waiting.append(line)
+            # Until then a wrong name of a feature would only print empty lines.
+            if examples.has_all:
+                click.echo("\n".join(waiting).encode())
+                waiting.clear()
+    examples.finish()
+    if waiting:
+        click.echo("\n".join(waiting).encode())

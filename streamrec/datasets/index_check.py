@@ -1,0 +1,153 @@
+"""The comparison of an index with the shards that it stands beside."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.config.places import split_chain
+from streamrec.errors import AccessDenied, MalformedIndex, ObjectNotFound, StaleIndex
+from streamrec.formats.shards.index import LARGEST, Index, ShardEntry, index_places
+from streamrec.formats.shards.tfrecord import HEADER, footers
+from streamrec.masking import masked, masked_repr
+from streamrec.stores.base.protocol import ObjectInfo, read_range
+from streamrec.stores.base.source_text import names_alone, names_apart
+from streamrec.wire.error_fields import to_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.errors import StreamrecError
+    from streamrec.stores.open import Stores
+    from streamrec.values.record_rows import RecordBlock
+
+
+AGAIN = "write the index again with `streamrec index`"
+
+
+class EntryCheck:
+    """The comparison of one shard's entry with its records, which are given in order.
+
+    The ETags that an old index has are not compared: every stream does that when it opens a shard.
+
+    Args:
+        entry: The index's entry.
+        url: The shard's URL, for errors.
+    """
+
+    def __init__(self, entry: ShardEntry, url: str) -> None:
+        self._entry = entry
+        self._url = url
+        self._begins = np.asarray(entry.begins, np.int64)
+        self._firsts = np.asarray(entry.first_records, np.int64)
+        self._crcs = np.asarray(entry.crcs, np.int64)  # 0 where the index has none
+        self._next = 0  # the first chunk that no block has reached
+        self._faults: list[StaleIndex] = []
+
+    def add(self, block: RecordBlock) -> None:
+        """Compare the chunks that begin before or in the shard's next block of records."""
+        if not len(block):
+            return
+        starts = block.offsets + (block.base - HEADER)
+        first, self._next = self._next, int(np.searchsorted(self._begins, starts[-1], "right"))
+        # Each chunk of the index begins at a record, so the block that holds its place tells
+        # whether it is there.
+        begins, records = (column[first : self._next] for column in (self._begins, self._firsts))
+        at = np.searchsorted(starts, begins)
+        wrong = np.flatnonzero((starts[at] != begins) | (at + block.first_ordinal != records))
+        for k in wrong.tolist():
+            place = f"record {at[k] + block.first_ordinal} begins at byte {starts[at[k]]}"
+            self._note(f"record {records[k]} begins at byte {begins[k]}", place)
+        crcs, stored = self._crcs[first : self._next], footers(block)[at]
+        # Where the place is wrong already, its CRC would be a second fault for one cause.
+        others = (starts[at] == begins) & (crcs != 0) & (crcs != stored)
+        for k in np.flatnonzero(others).tolist():
+            says = f"the record at byte {begins[k]} has the CRC 0x{crcs[k]:08x}"
+            self._note(says, f"it has 0x{stored[k]:08x}")
+
+    def finish(self, size: int, records: int, *, is_damaged: bool) -> list[StaleIndex]:
+        """Return a fault for each number that the bytes contradict.
+
+        Args:
+            size: The shard's size in bytes.
+            records: The number of its records.
+            is_damaged: True where it has a fault: then only the size is certain, and compared.
+        """
+        # Behind damage, numbers and places of records are not certain.
+        if is_damaged:
+            self._faults.clear()
+        else:
+            for k in range(self._next, len(self._begins)):
+                begins = f"record {self._firsts[k]} begins at byte {self._begins[k]}"
+                self._note(begins, "no record begins there or after it")
+            if self._entry.records != records:
+                self._note(f"the shard has {self._entry.records} records", f"it has {records}")
+        # Last, and in any case: the size tells of a shard that was written anew.
+        if self._entry.size != size:
+            self._note(f"the shard has {self._entry.size} bytes", f"it has {size}")
+        return self._faults
+
+    def _note(self, says: str, place: str) -> None:
+        fault = StaleIndex(f"the index says that {says}, and {place}; {AGAIN}", url=self._url)
+        self._faults.append(fault)
+
+
+@dataclass
+class IndexCheck:
+    """The comparison of the index that stands beside the shards, if there is one."""
+
+    url: str | None = None
+    """The index's URL; ``None`` where none stands beside the shards."""
+    faults: list[StreamrecError] = field(default_factory=list)
+    _entries: dict[str, ShardEntry] = field(default_factory=dict)
+
+    __repr__ = masked_repr
+
+    async def find(self, stores: Stores, urls: Sequence[str]) -> None:
+        """Read the index where ``index=True`` of a stream looks for it."""
+        for place in index_places(urls) if _share_a_directory(urls) else ():
+            # A store that may not be listed denies access to what does not exist.
+            with suppress(ObjectNotFound, AccessDenied):
+                # One byte more than the largest index, so that a longer object is noticed
+                # without reading it all.
+                data, _ = await read_range(
+                    stores.store_for(place), ObjectInfo(place), 0, LARGEST + 1
+                )
+                self.url = place
+                self._select(data.tobytes(), urls)
+                return
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return the result as plain data; ``None`` where no index stands beside the shards."""
+        if self.url is None:
+            return None
+        return {"url": masked(self.url), "faults": [to_fields(fault) for fault in self.faults]}
+
+    def entry(self, url: str) -> EntryCheck | None:
+        """Return the check of a shard; ``None`` where the index has no entry for it."""
+        stored = self._entries.get(url)
+        return None if stored is None else EntryCheck(stored, url)
+
+    def _select(self, data: bytes, urls: Sequence[str]) -> None:
+        assert self.url is not None
+        try:
+            index = Index.parse(data, url=self.url)
+        except MalformedIndex as fault:
+            self.faults.append(fault)
+            return
+        names = names_apart(urls)
+        for url, name in zip(urls, names, strict=True):
+            if (entry := index.find(names_alone(name, url))) is not None:
+                self._entries[url] = entry
+            else:
+                message = f"the index has no shard of this name ({name}); {AGAIN}"
+                self.faults.append(StaleIndex(message, url=url))
+
+
+def _share_a_directory(urls: Sequence[str]) -> bool:
+    """Return whether the shards are in one store or archive, in one bucket or of one host."""
+    places = {tuple(url.split("/")[:3]) if "://" in url else () for url in urls}
+    return len(places) == 1 == len({split_chain(url).after for url in urls})

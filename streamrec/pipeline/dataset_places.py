@@ -1,0 +1,219 @@
+"""The records of a dataset's steps, by its index: no shard is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.masking import masked
+from streamrec.pipeline.dataset_checks import uncounting_stage
+from streamrec.plan.state.record_run import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.config import DatasetSettings
+    from streamrec.pipeline.dataset import Dataset
+    from streamrec.plan.state.record_run import RecordRun
+    from streamrec.plan.state.resume_point import ResumePoint
+
+    Numbers = npt.NDArray[np.int64]
+
+
+class DeliveredRecord(NamedTuple):
+    """A record's place in a run, and its place in the shards."""
+
+    step: int
+    rank: int
+    row: int
+    """The row of the batch, from 0."""
+    epoch: int
+    lane: int
+    shard: str
+    """The shard's URL."""
+    record: int
+    """The record's number in the shard, from 0."""
+    chunk_offset: int
+    """The byte of the shard at which the index's chunk begins that has the record."""
+    chunk_record: int
+    """The number of records in the chunk before it; 0: its frame begins at ``chunk_offset``."""
+    is_excluded: bool
+    """True for a record of ``exclude``, of which the batch has a masked row at most."""
+    chunk_end: int
+    """The byte of the shard after the chunk."""
+
+
+class RankDeliveries:
+    """The places of one rank's records.
+
+    Args:
+        dataset: The dataset.
+        batch_size: Records per batch; ``None``: single records.
+        rank: The rank.
+        world_size: The number of ranks.
+        point: The place where the run began or stands.
+
+    Raises:
+        ConfigError: The order does not follow from an index alone.
+        StateError: The state is not of this dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None,
+        *,
+        rank: int,
+        world_size: int,
+        point: ResumePoint,
+    ) -> None:
+        self._dataset, self._rank = dataset, rank
+        start = dataset.position(batch_size, rank, world_size, point)
+        self._first_run = dataset.record_run(start, batch_size)
+
+    def of_steps(self, steps: range) -> Iterator[DeliveredRecord]:
+        """Yield the places of the records of these steps, in their order."""
+        for run, first, last in self._runs(steps):
+            yield from self._rows(run, first, last)
+
+    def rows_of(self, steps: range) -> Iterator[Numbers]:
+        """Yield the places of the records of these steps, in their order.
+
+        Yields:
+            int64 ``[3, n]``: step, number of the shard in the dataset, and record in the shard.
+        """
+        for run, first, last in self._runs(steps):
+            delivered, table = Delivery(run).of_steps(first, last), run.order.table
+            chunks, inside = run.order.chunk_places(delivered.records)
+            records = table.first_record[chunks] + inside
+            yield np.stack([delivered.steps, table.shard[chunks], records])
+
+    def steps_of_epoch(self) -> range:
+        """Return the steps of the whole batches of the first epoch."""
+        run = self._first_run
+        steps = run.order.records // (run.batch_size or 1)
+        return range(run.step, run.step + (steps if run.steps is None else min(steps, run.steps)))
+
+    @property
+    def records_by_shard(self) -> Numbers:
+        """The records that the index has of each shard: int64 ``[shards]``."""
+        table = self._first_run.order.table
+        counts = np.zeros(len(self._dataset.shards), np.int64)
+        np.add.at(counts, table.shard, table.records)
+        return counts
+
+    def _runs(self, steps: range) -> Iterator[tuple[RecordRun, int, int]]:
+        """Yield each run that has some of these steps, its first one and the one after its last."""
+        step = steps.start
+        while step < steps.stop:
+            run = self._run_at(step)
+            run.check(steps.stop)
+            end = steps.stop if run.end_step is None else min(steps.stop, run.end_step)
+            # A run of less than a batch has no step, and no later one has.
+            if end <= step:
+                return
+            yield run, step, end
+            step = end
+
+    def of_record(self, shard: int, record: int, epochs: range) -> Iterator[DeliveredRecord]:
+        """Yield the places at which runs deliver a record in these epochs, if they do.
+
+        Raises:
+            ConfigError: The shard has no such record.
+        """
+        number = self._first_run.order.record_number(shard, record)
+        if number is None:
+            raise ConfigError(
+                f"there is no record {record} in {masked(self._dataset.shards[shard])}, which has "
+                f"{self.records_by_shard[shard]}, numbered from 0; correct the number"
+            )
+        for epoch in epochs:
+            run = self._run_of_epoch(epoch)
+            step = Delivery(run).step_of(number, epoch)
+            rows = () if step is None else self._rows(run, step, step + 1)
+            named = epoch, self._dataset.shards[shard], record
+            yield from (row for row in rows if (row.epoch, row.shard, row.record) == named)
+
+    def _run_of_epoch(self, epoch: int) -> RecordRun:
+        """Return the run that has an epoch: that of the start, or a later one."""
+        run = self._first_run
+        if run.end_epoch is None or epoch < run.end_epoch:
+            return run
+        return run.later((epoch - run.epoch) // (run.end_epoch - run.epoch))
+
+    def _run_at(self, step: int) -> RecordRun:
+        """Return the run that has a step: that of the start, or a later one."""
+        run = self._first_run
+        if step < run.step:
+            raise ConfigError(
+                f"step {step} comes before the run of this state, which begins with step "
+                f"{run.step}; leave the state out, or give an earlier one"
+            )
+        if not run.steps or run.end_step is None or step < run.end_step:
+            return run
+        return run.later((step - run.step) // run.steps)
+
+    def _rows(self, run: RecordRun, first: int, last: int) -> Iterator[DeliveredRecord]:
+        delivered, table = Delivery(run).of_steps(first, last), run.order.table
+        chunks, inside = run.order.chunk_places(delivered.records)
+        columns: Sequence[list[int]] = [
+            column.tolist()
+            for column in (
+                delivered.steps,
+                delivered.epochs,
+                delivered.lanes,
+                table.shard[chunks],
+                table.first_record[chunks] + inside,
+                table.begin[chunks],
+                table.end[chunks],
+                inside,
+            )
+        ]
+        excluded = self._dataset.excluded
+        step, row = -1, 0
+        for now, epoch, lane, shard, record, begin, end, before in zip(*columns, strict=True):
+            step, row = now, row + 1 if now == step else 0
+            yield DeliveredRecord(
+                step=step,
+                rank=self._rank,
+                row=row,
+                epoch=epoch,
+                lane=lane,
+                shard=self._dataset.shards[shard],
+                record=record,
+                chunk_offset=begin,
+                chunk_record=before,
+                is_excluded=excluded is not None and excluded.names_any(shard, record, record + 1),
+                chunk_end=end,
+            )
+
+
+def check_settings(settings: DatasetSettings) -> None:
+    """Check that the records of a step follow from an index.
+
+    Raises:
+        ConfigError: They do not; the message says what would have to be read.
+    """
+    if settings.weights is not None:
+        raise ConfigError(
+            "the records of a step in a mix depend on what is read; read the stream from the "
+            "nearest state to the step: `streamrec which --read --state FILE`, or look at "
+            "batch.origin"
+        )
+    if settings.index is None:
+        raise ConfigError(
+            "without an index the order depends on the size of every record, and is not computed; "
+            "if the run had index=True, give that, too (on the command line: --set index=true); "
+            "otherwise read the stream from a state to the step, and look at batch.origin"
+        )
+    stage = uncounting_stage(settings) or (settings.length_buckets and "length_buckets")
+    if stage:
+        raise ConfigError(
+            f"with {stage} the records of a step depend on the content of those before it; read "
+            "the stream from the nearest state to the step: `streamrec which --read --state FILE`, "
+            "or look at batch.origin"
+        )

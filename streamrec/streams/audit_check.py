@@ -1,0 +1,304 @@
+"""The check of an audit log against the order that is computed, or against what is read again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.config.places import absolute
+from streamrec.errors import DataError, MalformedAudit, ObjectNotFound, OtherOrder, StateError
+from streamrec.masking import masked
+from streamrec.stores.blocking import BlockingStores
+from streamrec.streams.audit_again import Again
+from streamrec.streams.audit_log import SUFFIX
+from streamrec.streams.audit_part import LARGEST, Part, digest_of
+from streamrec.streams.audit_runs import RecordList
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.plan.state.fingerprint import Fingerprint
+    from streamrec.streams.audit_part import LoggedStep, Stretch
+
+    Numbers = npt.NDArray[np.int64]
+    Spans = list[tuple[int, int]]
+
+AT_ONCE = 32
+"""Objects of a log that are read at the same time."""
+FEW = 3
+"""Runs of records, or ranks, that a sentence names at most."""
+_RANK = re.compile(r"/rank-(\d{1,9})-of-(\d{1,9})/[^/]*")
+
+
+@dataclass
+class RankReport:
+    """The steps that a log has of one rank, and how many of them were compared."""
+
+    rank: int
+    world_size: int
+    objects: int = 0
+    nbytes: int = 0
+    computed: int = 0
+    """Steps whose records are those that the index and the settings give."""
+    read: int = 0
+    """Steps whose records were read again, and are the same."""
+    unchecked: int = 0
+    """Steps whose records the log lists, but which were not compared."""
+    skipped: int = 0
+    """Steps that ``stream.skip`` left out."""
+    masked: int = 0
+    """Damaged and excluded records, in whose place a masked row was delivered."""
+    faults: list[str] = field(default_factory=list)
+    """A sentence for each step that differs, and each object that is damaged."""
+    spans: Spans = field(default_factory=list)
+    """The first step of each stretch, and the step after it."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that the log has, each once."""
+        return sum(end - begin for begin, end in union(self.spans))
+
+    @property
+    def again(self) -> int:
+        """Steps that the log has once more, as a resumed run delivered them again."""
+        return sum(end - begin for begin, end in self.spans) - self.steps
+
+
+@dataclass
+class AuditReport:
+    """The result of a check."""
+
+    ranks: list[RankReport]
+    gaps: list[str]
+    """A sentence for each stretch of steps that is missing."""
+
+    @property
+    def agrees(self) -> bool:
+        """True if nothing differs, is damaged or is missing."""
+        return not self.gaps and not any(rank.faults for rank in self.ranks)
+
+
+class OneRun:
+    """The order that all objects of a log have: a log of two runs does not prove either of them."""
+
+    def __init__(self) -> None:
+        self._known: list[Fingerprint] = []
+
+    def check(self, order: Fingerprint) -> None:
+        """Check that an object has the order of those before it; each other order is told once.
+
+        Raises:
+            OtherOrder: It has another one.
+        """
+        # A component that joins a mix changes the order of the run.
+        order = replace(order, mix_changes="")
+        if order.mix or order in self._known:
+            return
+        self._known.append(order)
+        first, own = asdict(self._known[0]), asdict(order)
+        differing = [
+            f"{name} is {own[name]!r} here, and {first[name]!r} in an object before it"
+            for name in own
+            if own[name] != first[name]
+        ]
+        if differing:
+            raise OtherOrder(
+                f"the log is of several runs: {'; '.join(differing)}; give each run a directory of "
+                "its own, and take the objects of the other run out of this one"
+            )
+
+
+def check_audit(
+    url: str,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    rank: int | None = None,
+    reads: bool = False,
+) -> AuditReport:
+    """Check an audit log.
+
+    Args:
+        url: The directory of the log, as a URL or a path.
+        changes: Settings of the stream that replace those in the log, such as another ``source``.
+        storage_options: Options of the log's store.
+        rank: The only rank to check; ``None``: all.
+        reads: Read the shards again where the records of a step do not follow from an index.
+
+    Raises:
+        ObjectNotFound: There is no log.
+        ConfigError: The settings of the stream are not known, or are wrong.
+        StoreError: The log, or what it is compared with, cannot be read.
+    """
+    place = absolute(url).rstrip("/") + "/"
+    again, orders = Again(changes or {}, reads=reads), OneRun()
+    reports: dict[tuple[int, int], RankReport] = {}
+    for found, data in _objects(place, BlockingStores(storage_options or {})):
+        numbers = _rank_in(found)
+        if rank is None or numbers is None or rank == numbers[0]:
+            report = reports.setdefault(numbers or (0, 0), RankReport(*(numbers or (0, 0))))
+            _check_object(found, data, report, again, orders)
+    if not reports:
+        raise ObjectNotFound(_nothing_of(rank), url=place)
+    ranks = [reports[key] for key in sorted(reports, key=lambda key: (key[1], key[0]))]
+    return AuditReport(ranks, [] if rank is not None else list(gaps_in(ranks)))
+
+
+def _nothing_of(rank: int | None) -> str:
+    whose = "" if rank is None else f" of rank {rank}"
+    return f"there is no audit log{whose}; give the directory that the run's audit setting names"
+
+
+def _objects(place: str, stores: BlockingStores) -> Iterator[tuple[str, bytes]]:
+    """Yield the URL and the bytes of each object of a log."""
+    named = (info for info in stores.list_objects(place) if info.url.endswith(SUFFIX))
+    found = sorted(named, key=lambda info: info.url)
+    for at in range(0, len(found), AT_ONCE):
+        some = found[at : at + AT_ONCE]
+        for info, answer in zip(some, stores.read_all(some, LARGEST), strict=True):
+            if isinstance(answer, Exception):
+                raise answer
+            yield info.url, answer[0].tobytes()
+
+
+def _rank_in(url: str) -> tuple[int, int] | None:
+    found = _RANK.search(url)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _check_object(url: str, data: bytes, report: RankReport, again: Again, orders: OneRun) -> None:
+    report.objects += 1
+    report.nbytes += len(data)
+    try:
+        part = Part.parse(data, url)
+        _check_name(part, report, url)
+        orders.check(part.fingerprint)
+        for stretch in part.stretches:
+            report.spans.append((stretch.step, stretch.end))
+            _check_stretch(part, stretch, report, again)
+    except MalformedAudit as error:
+        report.faults.append(str(error))
+    except (DataError, StateError) as error:
+        report.faults.append(f"{masked(url)}: {error}")
+
+
+def _check_name(part: Part, report: RankReport, url: str) -> None:
+    if (part.header["rank"], part.header["world_size"]) != (report.rank, report.world_size):
+        raise MalformedAudit(
+            "the object is of another rank than its name says; put it back into its place", url=url
+        )
+
+
+def _check_stretch(part: Part, stretch: Stretch, report: RankReport, again: Again) -> None:
+    for entry in stretch.entries:
+        report.skipped += entry.steps if entry.is_skipped else 0
+        report.masked += 0 if entry.masked is None else int(entry.masked.counts.sum())
+    steps = sum(entry.steps for entry in stretch.entries if not entry.is_skipped)
+    if not again.can_tell(part):
+        report.unchecked += steps
+        return
+    wrong = [
+        (entry, difference)
+        for entry, rows, names in again.rows(part, stretch)
+        if (difference := _difference(entry, rows, names)) is not None
+    ]
+    if wrong:
+        step, rank = wrong[0][0].step, f"rank {report.rank} of {report.world_size}"
+        more = f"; later steps that differ, too: {len(wrong) - 1}" if len(wrong) > 1 else ""
+        report.faults.append(f"step {step} of {rank} differs: {wrong[0][1]()}{more}")
+    good = steps - sum(entry.steps for entry, _ in wrong)
+    report.computed += good if part.fingerprint.is_computable else 0
+    report.read += 0 if part.fingerprint.is_computable else good
+
+
+def _difference(entry: LoggedStep, rows: Numbers, names: Sequence[str]) -> Callable[[], str] | None:
+    """Return a function that says how an entry differs from given records; ``None``: it agrees."""
+    _, shards, records = rows
+    given = digest_of(shards, records)
+    logged = [runs for runs in (entry.listed, entry.masked) if runs is not None]
+    if not logged:
+        return None if entry.digest == given else partial(_say_digests, entry, given, rows, names)
+    pairs = {*zip(shards.tolist(), records.tolist(), strict=True)}
+    listed = {pair for runs in logged for pair in zip(*map(list, runs.pairs()), strict=True)}
+    extra, lacking = listed - pairs, pairs - listed if entry.listed is not None else set()
+    if extra or lacking:
+        told = [("lists", extra), ("does not list", lacking)]
+        return lambda: " and ".join(f"the log {how} {_say(who, names)}" for how, who in told if who)
+    return None if entry.digest == given else partial(_say_digests, entry, given, rows, names)
+
+
+def _say_digests(entry: LoggedStep, given: bytes, rows: Numbers, names: Sequence[str]) -> str:
+    pairs = zip(*rows[1:].tolist(), strict=True)
+    return (
+        f"the log has the digest {entry.digest.hex()} of what was delivered, and the settings give "
+        f"{rows.shape[1]} records ({_say(pairs, names)}) with the digest {given.hex()}"
+    )
+
+
+def _say(pairs: Iterable[tuple[int, int]], names: Sequence[str]) -> str:
+    """Return some records in words."""
+    shards, records = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+    runs = RecordList.of(shards, records)
+    texts = [
+        f"{_name(shard, names)}:{first}" + (f" to {first + count - 1}" if count > 1 else "")
+        for shard, first, count in zip(*(column.tolist()[:FEW] for column in runs), strict=True)
+    ]
+    return ", ".join(texts) + (", ..." if len(runs.shards) > FEW else "")
+
+
+def _name(shard: int, names: Sequence[str]) -> str:
+    return masked(names[shard]).rpartition("/")[2] if shard < len(names) else f"shard {shard}"
+
+
+# -- steps that are missing ------------------------------------------------------------------------
+
+
+def gaps_in(ranks: Sequence[RankReport]) -> Iterator[str]:
+    """Yield a sentence for each gap between the first and the last step that all ranks have.
+
+    A step is there if all ranks of one world size have it.
+    """
+    whole: Spans = []
+    for world_size in sorted({rank.world_size for rank in ranks}):
+        of = {rank.rank: union(rank.spans) for rank in ranks if rank.world_size == world_size}
+        # The numbers come from names, and may be large.
+        lacking = next((rank for rank in range(len(of)) if rank not in of), len(of))
+        if lacking < world_size:
+            yield f"the log has nothing of rank {lacking} of {world_size}"
+        else:
+            whole += _common(list(of.values()))
+    for (_, begin), (end, _) in pairwise(union(whole)):
+        named = [f"{one.rank} of {one.world_size}" for one in ranks if not _has(one, begin)]
+        steps = f"step {begin} is" if end == begin + 1 else f"steps {begin} to {end - 1} are"
+        yield f"{steps} not in the log of rank {', '.join(named[:FEW])}"
+
+
+def _has(rank: RankReport, step: int) -> bool:
+    return any(begin <= step < end for begin, end in rank.spans)
+
+
+def union(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Return spans that do not overlap and have all steps of some spans, in their order."""
+    joined: Spans = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        elif end > begin:
+            joined.append((begin, end))
+    return joined
+
+
+def _common(each: Sequence[Spans]) -> Spans:
+    """Return the steps that all of some ranks have."""
+    common = each[0]
+    for other in each[1:]:
+        pairs = ((max(a, c), min(b, d)) for a, b in common for c, d in other)
+        common = union(pair for pair in pairs if pair[0] < pair[1])
+    return common

@@ -1,0 +1,160 @@
+"""The watch of the ranks of a job over one another, which names the one that holds it back."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamrec.report.late import describe_late, describe_silent, late_rank
+from streamrec.report.pace import StreamPace, pace_between
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from streamrec.streams.boards import Board
+
+BEATS = 3
+"""Beats over which ranks are compared. A rank that writes nothing for as many is silent."""
+LONGEST_BEAT = 10.0
+"""The most seconds of a beat: so a paused rank is named 30 to 50 s after its last word, as its
+word is read up to a beat after it was written, and the judge looks once a beat."""
+
+
+def beats_of(period: float) -> int:
+    """Return the number of beats in a period.
+
+    Args:
+        period: Seconds of the period.
+    """
+    return max(BEATS, math.ceil(period / LONGEST_BEAT))
+
+
+class LastBeats:
+    """The figures of a stream over its last beats.
+
+    Args:
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._beats: deque[tuple[float, Mapping[str, Any]]] = deque(maxlen=BEATS + 1)
+
+    def beat(self, statistics: Mapping[str, Any]) -> StreamPace | None:
+        """End a beat; return the figures of the last three, or ``None`` before there are three.
+
+        Args:
+            statistics: ``stream.statistics()`` now.
+        """
+        if self._beats and not self._beats[-1][1]["batches"] and statistics["batches"]:
+            # The first batch takes some ranks longer, as files and connections are opened for it.
+            self._beats.clear()
+        now = self._clock()
+        self._beats.append((now, statistics))
+        began, before = self._beats[0]
+        if len(self._beats) <= BEATS:
+            return None
+        # Two calls in one moment would divide by zero.
+        return pace_between(before, statistics, max(now - began, 1e-6))
+
+
+class News(NamedTuple):
+    """The last news of a rank."""
+
+    text: str
+    came: float
+    """The time at which this rank saw it first. Clocks of other hosts do not matter."""
+    host: str
+    is_open: bool
+    """False: its stream is closed."""
+    pace: StreamPace | None
+    """``None``: its stream has just begun."""
+
+
+class RankWatch:
+    """A watch over the ranks of a job, which tells of the one that holds it back.
+
+    Each rank writes once a beat how it fares. The first rank that is not silent itself reads what
+    all have written, and judges.
+
+    Args:
+        board: The board of the ranks.
+        period: Seconds in which one sentence is enough.
+        host: The name of this host.
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(
+        self, board: Board, period: float, host: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        beat = period / beats_of(period)
+        self._board = board
+        # The last of these beats may come a little early.
+        self._patience = BEATS * beat - beat / 2
+        self._rest = period - beat / 2
+        self._host = host
+        self._clock = clock
+        self._looked = clock()
+        self._told = -math.inf
+        self._number = 0
+        self._news: dict[int, News] = {}
+
+    def look(self, pace: StreamPace | None) -> str | None:
+        """Write how this rank fares; return the sentence about a late rank, for one to log.
+
+        Args:
+            pace: The last beats of this rank; ``None``: its stream has just begun.
+        """
+        now = self._clock()
+        if now > self._looked + self._patience:
+            # This process was paused. It cannot tell who was silent meanwhile.
+            self._news.clear()
+        self._looked = now
+        self._write(pace, is_open=True)
+        if any(self._tells(rank) for rank in range(self._board.rank)):
+            return None
+        for rank in range(self._board.size):
+            self._read(rank)
+        if now < self._told + self._rest or (line := self._judge()) is None:
+            return None
+        self._told = now
+        return line
+
+    def leave(self) -> None:
+        """Write that the stream of this rank is closed."""
+        self._write(None, is_open=False)
+
+    def _write(self, pace: StreamPace | None, *, is_open: bool) -> None:
+        self._number += 1
+        figures = pace and asdict(pace)
+        news = {"number": self._number, "host": self._host, "is_open": is_open, "pace": figures}
+        self._board.write(json.dumps(news))
+
+    def _read(self, rank: int) -> News | None:
+        text = self._board.read(rank)
+        if text is not None and (rank not in self._news or text != self._news[rank].text):
+            news = json.loads(text)
+            pace = None if news["pace"] is None else StreamPace(**news["pace"])
+            self._news[rank] = News(text, self._clock(), news["host"], news["is_open"], pace)
+        return self._news.get(rank)
+
+    def _tells(self, rank: int) -> bool:
+        """Return whether a rank has written lately, and so will judge."""
+        news = self._read(rank)
+        return news is not None and news.is_open and not self._is_silent(news)
+
+    def _is_silent(self, news: News) -> bool:
+        return self._clock() - news.came > self._patience
+
+    def _judge(self) -> str | None:
+        news = {rank: one for rank, one in sorted(self._news.items()) if one.is_open}
+        for rank, one in news.items():
+            if self._is_silent(one):
+                return describe_silent(rank, one.host, self._clock() - one.came)
+        paces = {rank: one.pace for rank, one in news.items() if one.pace is not None}
+        late = late_rank(paces)
+        return None if late is None else describe_late(late, news[late].host, paces)

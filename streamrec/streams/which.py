@@ -1,0 +1,276 @@
+"""The records of a step, the steps of a record, and the order of an epoch, from an index alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from streamrec.config.arguments import absolute_sources, count_of, plain_integer
+from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.flow.bridge import Bridge
+from streamrec.plan.state.resume_point import FIELDS, Beginning, for_rank, read_resume_point
+from streamrec.streams.opening import checked
+
+if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
+    from streamrec.config.keywords import Features, Source
+    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.dataset_places import DeliveredRecord
+    from streamrec.plan.state.resume_point import ResumePoint
+
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
+
+UNLIMITED = 1 << 60
+"""The memory budget of a run that is only computed: no order depends on it."""
+ENDED = "ended"
+"""What a loader's state has beside a stream's."""
+MOST_STEPS = 100_000
+"""Steps of a call, as all their records are in the memory at once."""
+RECORDS_AT_ONCE = 1 << 20
+"""Records whose shards are computed at once: some tens of MB."""
+
+
+def which(
+    source: Source,
+    steps: int | range | None = None,
+    features: Features | None = None,
+    *,
+    batch_size: int | None = None,
+    rank: int | None = None,
+    world_size: int = 1,
+    state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    find: tuple[str, int] | None = None,
+    find_epochs: int = 1,
+    **settings: Any,
+) -> list[DeliveredRecord]:
+    """Compute which records were in a step, or in which step a record was: ``streamrec.which``.
+
+    It reads the index of the shards, and no shard. A step is counted as in a state: from 0, from
+    the very start of the stream.
+
+    Args:
+        source: As for ``streamrec.open``.
+        steps: The step, or a range of at most 100,000 steps. Steps after the end of a run belong to
+            further runs, as if the stream were iterated again.
+        features: As for ``streamrec.open``.
+        batch_size: As for ``streamrec.open``; ``None``: each step is a single record.
+        rank: The rank; ``None``: all of them.
+        world_size: The number of ranks.
+        state: A state that the run saved, or the states of all ranks, also in a checkpoint of
+            mappings and lists; ``None``: the run began at the beginning.
+        find: A shard, by its URL or its name, and a record's number in it: the places of this
+            record are returned instead of those of ``steps``.
+        find_epochs: The number of epochs to search, beginning with the first or the state's.
+        **settings: The settings of ``streamrec.open`` that the run had, with ``index``.
+
+    Returns:
+        A named tuple for each row: ``step``, ``rank``, ``row``, ``epoch``, ``lane``, ``shard``,
+        ``record``, ``chunk_offset`` (the byte at which the record's chunk begins),
+        ``chunk_record`` (the records of the chunk before it), ``is_excluded`` and ``chunk_end``
+        (the byte after the chunk). Padding is left out.
+        Damaged and excluded records have a place, too: a masked row takes it in the batch.
+
+    Raises:
+        ConfigError: A setting is wrong; there is no index, or records do not follow from it; or
+            ``find`` names no record.
+        StateError: The state does not belong to this stream.
+        StoreError: The index cannot be read.
+    """
+    values = {"batch_size": batch_size, **settings}
+    return places(
+        checked(absolute_sources(source), features, values).dataset(),
+        steps,
+        rank=rank,
+        world_size=world_size,
+        state=state,
+        find=find,
+        find_epochs=find_epochs,
+    )
+
+
+def places(
+    settings: DatasetSettings,
+    steps: int | range | None,
+    *,
+    rank: int | None,
+    world_size: int,
+    state: Any = None,
+    find: tuple[str, int] | None = None,
+    find_epochs: int = 1,
+) -> list[DeliveredRecord]:
+    """Compute the places as :func:`which` does, for the settings of a dataset."""
+    if (steps is None) == (find is None):
+        raise ConfigError("give either steps, or find with a shard and a record")
+    wanted = None if steps is None else range_of(steps)
+    count_of(world_size, "world_size", 1)
+    count_of(find_epochs, "find_epochs", 1)
+    if find is not None:
+        _check_find(find)
+    ranks = range(world_size) if rank is None else range(rank, rank + 1)
+    with Bridge() as loop:
+        dataset = loop.call(opened(settings))
+    return [
+        place
+        for number in ranks
+        for place in _of_rank(
+            dataset,
+            wanted,
+            find,
+            find_epochs,
+            rank=number,
+            world_size=world_size,
+            point=point_in(state, number, world_size),
+        )
+    ]
+
+
+class EpochShards(NamedTuple):
+    """The shards of an epoch's records, in the order of delivery."""
+
+    batch_size: int
+    """Records of a step, of all ranks together."""
+    population: Numbers
+    """int64 ``[shards]``: the records of each shard; one that is named twice is one shard."""
+    steps: int
+    """The steps of whole batches."""
+    parts: Iterator[Numbers]
+    """int64 ``[n]`` each: the shard of each record of the next whole batches."""
+
+
+def epoch_shards(settings: DatasetSettings, world_size: int = 1) -> EpochShards:
+    """Compute from which shards the records of each step of the first epoch come.
+
+    It reads the index of the shards, and no shard. The memory that it takes does not grow with the
+    number of records, except for the index.
+
+    Args:
+        settings: The settings of a dataset that has an index and a ``batch_size``.
+        world_size: The number of ranks, whose batches together are those of a step.
+
+    Raises:
+        StreamrecError: As of :func:`which`.
+    """
+    batch_size = (settings.batch_size or 1) * world_size
+    # For one global batch, each world size has the same records in each step.
+    whole = settings.model_copy(update={"batch_size": batch_size})
+    with Bridge() as loop:
+        dataset = loop.call(opened(whole))
+    return _epoch_shards(dataset, batch_size)
+
+
+def _epoch_shards(dataset: Dataset, batch_size: int) -> EpochShards:
+    from streamrec.pipeline.dataset_places import RankDeliveries
+
+    of = RankDeliveries(dataset, batch_size, rank=0, world_size=1, point=Beginning())
+    urls, numbers = np.unique(dataset.shards, return_inverse=True)
+    population = np.zeros(len(urls), np.int64)
+    np.add.at(population, numbers, of.records_by_shard)
+    steps, at_once = of.steps_of_epoch(), max(1, RECORDS_AT_ONCE // batch_size)
+    firsts = range(steps.start, steps.stop, at_once)
+    parts = (
+        numbers[shards]
+        for first in firsts
+        for _, shards, _ in of.rows_of(range(first, min(first + at_once, steps.stop)))
+    )
+    return EpochShards(batch_size, population, len(steps), parts)
+
+
+def range_of(steps: object) -> range:
+    """Return the steps of a call.
+
+    Raises:
+        ConfigError: They are not steps, or too many.
+    """
+    step = plain_integer(steps)
+    found = range(step, step + 1) if isinstance(step, int) else steps
+    if not isinstance(found, range) or found.step != 1 or found.start < 0:
+        raise ConfigError(
+            f"steps are a number from 0 up, or a range of successive ones, not {steps!r}"
+        )
+    if len(found) > MOST_STEPS:
+        raise ConfigError(f"these are {len(found)} steps; give at most {MOST_STEPS} at a time")
+    return found
+
+
+def _check_find(find: object) -> None:
+    match find:
+        case (str(), number) if isinstance(plain_integer(number), int):
+            return
+    raise ConfigError(
+        f"find is {find!r}; give a pair of a shard's URL or name and a record's number, such as "
+        "('train-00003.tfrecord', 17)"
+    )
+
+
+async def opened(settings: DatasetSettings) -> Dataset:
+    """Return a dataset whose index is in memory, and whose stores are closed again."""
+    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.dataset_places import check_settings
+
+    check_settings(settings)
+    # No record is read, so none needs to be parsed, kept, or held in the memory of a trainer.
+    unneeded: dict[str, Any] = {"memory_budget": UNLIMITED, "cache": None}
+    if settings.features == "infer":
+        unneeded["features"] = None
+    dataset = await Dataset.open(settings.model_copy(update=unneeded))
+    await dataset.aclose()
+    return dataset
+
+
+def _of_rank(
+    dataset: Dataset,
+    steps: range | None,
+    find: tuple[str, int] | None,
+    find_epochs: int,
+    *,
+    rank: int,
+    world_size: int,
+    point: ResumePoint,
+) -> list[DeliveredRecord]:
+    from streamrec.pipeline.dataset_places import RankDeliveries
+    from streamrec.pipeline.terms.exclusions import ShardLookup
+
+    of = RankDeliveries(
+        dataset, dataset.settings.batch_size, rank=rank, world_size=world_size, point=point
+    )
+    if find is None:
+        return list(of.of_steps(steps or range(0)))
+    epochs = range(point.epoch, point.epoch + find_epochs)
+    return list(of.of_record(ShardLookup(dataset.shards).find(find[0])[0], find[1], epochs))
+
+
+def point_in(state: Any, rank: int, world_size: int) -> ResumePoint:
+    """Return the resume point of a rank in a state, or in those of all ranks."""
+    if state is None:
+        return Beginning()
+    try:
+        states = list(_states_in(state))
+    except RecursionError:
+        states = []
+    if not states:
+        raise MalformedPosition(
+            "this is not a state of streamrec, nor is one in it; give what state_dict() returned, "
+            "or a list of those of all ranks"
+        )
+    return for_rank([read_resume_point(one) for one in states], rank, world_size)
+
+
+def _states_in(data: Any) -> Iterator[dict[str, Any]]:
+    """Yield the states in a checkpoint; that of a loader is a text of JSON."""
+    if isinstance(data, Mapping):
+        if "version" in data and ("fingerprint" in data or data.keys() <= FIELDS | {ENDED}):
+            yield {name: value for name, value in data.items() if name != ENDED}
+            return
+        data = list(data.values())
+    elif isinstance(data, str) and data.startswith("{"):
+        with suppress(ValueError):
+            data = [json.loads(data)]
+    # Not any collection: a checkpoint has tensors, of which each number would be looked at.
+    if isinstance(data, list | tuple):
+        for part in data:
+            yield from _states_in(part)

@@ -1,0 +1,106 @@
+"""``streamrec which --read`` says what ``batch.origin`` of the run says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError
+from streamrec.streams.opening import checked
+from streamrec.streams.which_read import read_places
+from tests.pipeline.small_datasets import write, write_index
+from tests.streams.test_which import ALWAYS, SHARDS, delivered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+COMMON = {**ALWAYS, "batch_size": 4, "shuffle": True, "lanes": 4}
+UNINDEXED = {"index": None, "steps_per_epoch": 5}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    source = write(tmp_path, SHARDS)
+    write_index(source, 200)
+    return source
+
+
+def is_even(columns: dict[str, Any]) -> npt.NDArray[np.bool_]:
+    return np.array([len(record) % 2 == 0 for record in columns["records"].to_list()])
+
+
+def place(source: str, steps: range, rank: int | None = None, **values: Any) -> list[Any]:
+    world_size, state = values.pop("world_size", 1), values.pop("state", None)
+    settings = checked(source, None, values).dataset()
+    return read_places(settings, steps, rank=rank, world_size=world_size, state=state)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(
+    "values",
+    [{"filter": is_even, "index": None}, {"index": None}, UNINDEXED, {"length_buckets": 2}, {}],
+    ids=["filter", "no index", "counted", "length_buckets", "index"],
+)
+def test_every_step_from_the_beginning_and_from_a_state(
+    source: str, values: dict[str, Any], world: int
+) -> None:
+    values = {**COMMON, **values}
+    if world == 2 and values["index"] is None and "steps_per_epoch" not in values:
+        values["steps_per_epoch"] = 3
+    rank = world - 1
+    rows, middle = delivered(source, rank, world, runs=2, **values)
+    last = max(step for step, *_ in rows) + 1
+    steps = range(3, last)
+    wanted = [row for row in rows if row[0] in steps]
+    for state in (None, middle):
+        found = place(source, steps, rank, world_size=world, state=state, **values)
+        assert [(one.step, one.shard, one.record) for one in found] == wanted
+        assert {one.rank for one in found} == {rank}
+
+
+def test_all_ranks(source: str) -> None:
+    found = place(source, range(2), world_size=2, **COMMON)
+    assert [(one.rank, one.step, one.row) for one in found] == [
+        (rank, step, row) for rank in range(2) for step in range(2) for row in range(4)
+    ]
+
+
+def test_a_mix(tmp_path: Path) -> None:
+    sources = {name: write(tmp_path / name, SHARDS[:2]) for name in ("a", "b")}
+    values: dict[str, Any] = {
+        "batch_size": 4,
+        "lanes": 2,
+        "weights": {"a": 1, "b": 2},
+        "exhausted": "stop",
+    }
+    rows = []
+    with sr.mix(sources, None, engine="thread", **values) as stream:
+        for step, batch in enumerate(stream):
+            names = [stream.shards[shard] for shard in batch.origin.shards]
+            rows += [(step, *one) for one in zip(names, batch.origin.records.tolist(), strict=True)]
+    settings = checked(sources, None, {**values, "engine": "thread"}).dataset()
+    found = read_places(settings, range(1, 4), rank=0, world_size=1)
+    assert [(one.step, one.shard, one.record) for one in found] == [
+        r for r in rows if 1 <= r[0] < 4
+    ]
+
+
+def test_single_records(source: str) -> None:
+    values = {**COMMON, "batch_size": None, "index": None}
+    with sr.open(source, **values) as stream:
+        count = sum(1 for _ in stream)
+    found = place(source, range(count), **values)
+    assert [one.step for one in found] == [*range(count)]
+    assert {one.row for one in found} == {0}
+
+
+def test_refusals(source: str) -> None:
+    with pytest.raises(ConfigError, match="after step 1; give an earlier one"):
+        place(source, range(1, 2), state={"version": 3, "step": 2}, **COMMON)
+    with pytest.raises(ConfigError, match="each run has another order"):
+        place(source, range(1), **{**COMMON, "index": None, "ordered": False})
