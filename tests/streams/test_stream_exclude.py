@@ -134,7 +134,8 @@ def test_every_engine_and_a_feeder(
         stream = mode.open(source, **values, exclude=listed(tmp_path, REMOVED))
         check(mode.take(stream), whole, REMOVED)
         if not mode.asynchronous:  # there the session is over with its loop
-            assert stream.statistics()["records_excluded"] >= len(REMOVED)
+            in_place = sum(pair in REMOVED for pair in identities(whole))
+            assert stream.statistics()["records_excluded"] >= in_place
         stream.load_state_dict(whole[1].next_position.to_dict())
         check(mode.take(stream), whole[2:], REMOVED)
 
