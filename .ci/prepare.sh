@@ -59,6 +59,7 @@ install() {
     beside+=" mlflow-skinny sqlalchemy alembic"  # mlflow itself needs an older pyarrow
     # shellcheck disable=SC2086
     uv pip install --no-cache $beside || pip install $beside || return
+    [ "$(uname -m)" != x86_64 ] || .ci/helm.sh "$work/venv/bin" || return
     wait $! || true  # it may have met a package that was not yet whole
 }
 

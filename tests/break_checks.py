@@ -210,6 +210,18 @@ BREAKS = [
         "replcas:",
     ),
     Break(
+        PYTEST + "tests/deploy/test_helm.py",
+        "deploy/helm/streamrec/templates/deployment.yaml",
+        "path: /readyz",
+        "path: /livez",
+    ),
+    Break(
+        PYTEST + "tests/deploy/test_jobs.py",
+        "deploy/kubernetes/jobs/jobset.yaml",
+        "dependsOn:",
+        "dependOn:",
+    ),
+    Break(
         PYTEST + "tests/deploy/test_prometheus.py",
         "deploy/prometheus/rules.yml",
         "expr: ",

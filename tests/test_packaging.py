@@ -61,6 +61,9 @@ def test_the_version_has_one_place() -> None:
         ("CHANGELOG.md", r"^## \[([\d.]+)\]"),
         ("deploy/kubernetes/base/kustomization.yaml", r"newTag: (\S+)"),
         ("deploy/kubernetes/sidecar/kustomization.yaml", r"newTag: (\S+)"),
+        ("deploy/kubernetes/jobs/jobset.yaml", r"streamrec:(\S+)"),
+        ("deploy/helm/streamrec/Chart.yaml", r"appVersion: (\S+)"),
+        ("deploy/helm/streamrec/Chart.yaml", r"^version: (\S+)"),
     ],
 )
 def test_who_names_the_version_names_this_one(name: str, pattern: str) -> None:

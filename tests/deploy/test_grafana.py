@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.metric_names import exported, wanted
+from tests.deploy.models import lost
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,20 +28,6 @@ def filled_in(query: str, interval: str = "1m") -> str:
     """Return a query with values for the dashboard's variables."""
     values = {"$__rate_interval": interval, "$instance": ".*", "$dataset": ".*"}
     return re.sub(r"\$\w+", lambda found: values[found[0]], query)
-
-
-def lost(given: Any, kept: Any, where: str = "") -> list[str]:
-    """Return the places of what is not kept as it was given; more may be there."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        return [
-            place
-            for key, value in given.items()
-            for place in lost(value, kept.get(key, "nothing"), f"{where}.{key}")
-        ]
-    if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
-        pairs = enumerate(zip(given, kept, strict=True))
-        return [place for i, (a, b) in pairs for place in lost(a, b, f"{where}[{i}]")]
-    return [] if given == kept else [where]
 
 
 def test_grafana_s_model_knows_each_field_of_the_dashboard() -> None:
