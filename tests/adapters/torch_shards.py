@@ -10,7 +10,7 @@ from tests.pipeline.small_datasets import write_index
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FEATURES", "FEW", "write_examples"]
+__all__ = ["ELASTIC", "FEATURES", "FEW", "RATE", "write_examples"]
 
 FEATURES = {
     "id": sr.FixedLenFeature((), "int64"),
@@ -21,6 +21,20 @@ FEATURES = {
 }
 FEW: dict[str, Any] = {"memory_budget": "32MiB", "max_concurrency": 8, "prefetch": 2}
 """Little that an endless stream reads ahead: of shards this small it is all over and over again."""
+ELASTIC: dict[str, Any] = {
+    "features": {name: FEATURES[name] for name in ("id", "x")},
+    "batch_size": 12,  # of one rank; several have a part each
+    "lanes": 12,
+    "index": True,
+    "shuffle": True,
+    "shuffle_window": 3000,
+    "epochs": None,
+    "engine": "thread",
+    **FEW,
+}
+"""The stream of trainings whose number of ranks changes."""
+RATE = 2.0**-10
+"""The rate at which they learn."""
 
 
 def write_examples(directory: Path, records: int) -> str:

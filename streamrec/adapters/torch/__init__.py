@@ -25,6 +25,7 @@ def as_loader(
     inputs: Names | None = None,
     targets: Names | None = None,
     restart: bool | None = None,
+    gather: Any = False,
 ) -> Loader:
     """Return a loader of a stream's batches as tensors.
 
@@ -62,6 +63,9 @@ def as_loader(
         restart: True: each loop begins at the beginning of the run, even after a ``break``, as an
             evaluation needs. ``None``: only Lightning's evaluation loops do, and a loop with
             gradients off that goes on after a ``break`` gives a warning. False: no loop does.
+        gather: True: ``state_dict()`` holds the states of all ranks of ``torch.distributed``, which
+            any number of ranks can load; all of them call it. A process group: those of its ranks
+            alone. False: the state of this rank.
 
     Raises:
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.
@@ -74,6 +78,5 @@ def as_loader(
         from streamrec.pipeline.batch.torch_columns import Casts
 
     check_stream(stream, "as_loader")
-    return Loader(
-        stream, Casts.of(dtype), device_of(device), Pairs.of_arguments(inputs, targets), restart
-    )
+    pairs = Pairs.of_arguments(inputs, targets)
+    return Loader(stream, Casts.of(dtype), device_of(device), pairs, restart, gather)

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch.agreement import agree_at_first
-from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_loader
+from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_all, of_loader
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
 from streamrec.pipeline.batch.batch import Batch
@@ -172,6 +172,7 @@ class Loader(IterableDataset[Any]):
         device: Where the tensors are to be; ``None`` leaves them where they are.
         pairs: The names of inputs and targets; ``None``: all features, by name.
         restart: Begin each loop at the beginning of the run; ``None``: where it is an evaluation.
+        gather: The ranks whose states the state holds: True: all; a process group: its own.
     """
 
     def __init__(
@@ -181,9 +182,10 @@ class Loader(IterableDataset[Any]):
         device: torch.device | None,
         pairs: Pairs | None = None,
         restart: bool | None = None,
+        gather: Any = False,
     ) -> None:
         self._stream, self._casts, self._device = stream, casts, device
-        self._pairs, self._restarts = pairs, restart
+        self._pairs, self._restarts, self._gathers = pairs, restart, gather
         self._mover: Mover = mover_to(device)
         self._notice, self._loads = Notice(), 0
         self._ahead: tuple[Any, Any] = (None, None)
@@ -320,7 +322,8 @@ class Loader(IterableDataset[Any]):
         """Return the state after the last batch (or single record) given.
 
         It has one text, of JSON, under the name of the rank: always the same structure, and for
-        each rank its own, as ``torch.distributed.checkpoint`` needs it.
+        each rank its own, as ``torch.distributed.checkpoint`` needs it. With ``gather`` it has the
+        texts of all ranks, under a name that does not depend on their number.
 
         Raises:
             ConfigError: A worker of a DataLoader reads, and knows the state alone.
@@ -332,7 +335,9 @@ class Loader(IterableDataset[Any]):
                 "or num_workers=0"
             )
         rank = handle.of(self._stream).assignment.rank
-        return of_loader(self._state(), rank, is_ended=self._is_ended)
+        own = of_loader(self._state(), rank, is_ended=self._is_ended)
+        # A worker is a process of its own, and no rank of a group.
+        return own if not self._gathers or get_worker_info() else of_all(own, self._gathers)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, of this loader or of a bare stream; or from those of all ranks.
@@ -392,7 +397,12 @@ class Loader(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         arguments = (self._stream, self._casts, self._device, self._pairs, self._restarts)
-        return {"own": arguments, "notice": self._notice, "loads": self._loads}
+        # A process group cannot be sent, and a worker gathers nothing.
+        return {
+            "own": (*arguments, self._gathers is True),
+            "notice": self._notice,
+            "loads": self._loads,
+        }
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         self.__init__(*pickled["own"])  # type: ignore[misc]

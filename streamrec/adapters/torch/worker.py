@@ -2,7 +2,8 @@
 
 ``torch.distributed.checkpoint`` loads the names that a state has at the time of loading, and saves
 one copy of what has the same name on all ranks. So the state has one name, which is the rank's, and
-its value is one text.
+its value is one text. The states of all ranks together have a name that says nothing of their
+number, so that any number of ranks finds it in a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 ENDED = "ended"
+ALL = "all ranks"
 
 
 def epoch_of(state: Mapping[str, Any]) -> int:
@@ -41,6 +43,25 @@ def of_loader(state: Mapping[str, Any], rank: Rank, *, is_ended: bool) -> dict[s
     return {f"rank {rank.rank} of {rank.world_size}": json.dumps({**state, **ended})}
 
 
+def of_all(own: Mapping[str, str], group: Any) -> dict[str, Any]:
+    """Return the states of all ranks, as the same on each of them; each of them calls it.
+
+    Args:
+        own: The state of this rank's loader.
+        group: The process group of the ranks; True: all of them.
+    """
+    from torch import distributed
+
+    texts = list(own.values())
+    if distributed.is_available() and distributed.is_initialized():
+        group = None if group is True else group
+        gathered: list[list[str]] = [[]] * distributed.get_world_size(group)
+        distributed.all_gather_object(gathered, texts, group)
+        texts = [text for some in gathered for text in some]
+    # Replicas of one rank have one state.
+    return {ALL: f"[{', '.join(sorted(set(texts)))}]"}
+
+
 def from_loader(state: Any) -> tuple[list[dict[str, Any]], bool]:
     """Return the stream's states in a loader's, or in a list of them, and whether the run ended.
 
@@ -57,7 +78,8 @@ def _states_in(state: Any) -> list[dict[str, Any]]:
     try:
         if "version" in state:
             return [dict(state)]
-        states = [json.loads(text) for text in state.values()]
+        parsed = [json.loads(text) for text in state.values()]
+        states = [one for some in parsed for one in (some if isinstance(some, list) else [some])]
     except (AttributeError, TypeError, ValueError):
         states = []
     if not states or not all(isinstance(one, dict) for one in states):
