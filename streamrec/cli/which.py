@@ -305,6 +305,8 @@ def _read_state(path: Path) -> Any:
 COLUMNS = ("step", "rank", "row", "epoch", "lane", "record", "shard")
 """The columns of the table; JSON has all fields."""
 COLUMNS_READ = ("step", "rank", "row", "record", "shard")
+OF_A_MIX = "component"
+"""The column before that of the shard in the table of a mix."""
 
 
 def _lines(
@@ -317,6 +319,8 @@ def _lines(
     plain = [_plain(place) for place in found]
     if as_json:
         return [json.dumps(place, ensure_ascii=False) for place in plain]
+    if any(place[OF_A_MIX] is not None for place in plain):
+        columns = (*columns[:-1], OF_A_MIX, columns[-1])
     rows = [tuple(columns), *(tuple(str(place[name]) for name in columns) for place in plain)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     # The names of shards, which come last, may be of any length.

@@ -109,6 +109,14 @@ class Pack:
             )
 
 
+class NamingPack(Pack):
+    """The same packs, whose batches also name each record of a pack."""
+
+    def __repr__(self) -> str:
+        # A fingerprint has this text, and the order is that of the plain Pack.
+        return repr(Pack(**vars(self)))
+
+
 MIB = 1 << 20
 LEAST_BUDGET = 8 * MIB
 """Bytes of the smallest memory budget."""

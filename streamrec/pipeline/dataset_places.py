@@ -45,6 +45,8 @@ class DeliveredRecord(NamedTuple):
     """True for a record of ``exclude``, of which the batch has a masked row at most."""
     chunk_end: int
     """The byte of the shard after the chunk."""
+    component: str | None = None
+    """The component's name; ``None``: nothing is mixed."""
 
 
 class RankDeliveries:

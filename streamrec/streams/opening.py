@@ -112,7 +112,8 @@ def open(  # noqa: A001 - the public name: streamrec.open
     # Without a default, Python's own error would name no way to go on.
     if isinstance(source, tuple) and not source:
         raise ConfigError(_without_source(settings))
-    return _stream(absolute_sources(source), features, {"batch_size": batch_size, **settings})
+    values = {"batch_size": batch_size, **settings}
+    return Stream(checked(absolute_sources(source), features, values))
 
 
 def _without_source(settings: Mapping[str, Any]) -> str:
@@ -215,6 +216,17 @@ def mix(
             f"a mix takes sources by name, not {kind_of(components)}; give a mapping, as in "
             "{'web': (url, 0.7), 'code': (url, 0.3)}"
         )
+    values = {"batch_size": batch_size, "weights": weights, **settings}
+    return Stream(checked_mix(components, features, values))
+
+
+def checked_mix(components: Components, features: Any, settings: dict[str, Any]) -> StreamSettings:
+    """Check all that ``mix`` was given, and return the settings of the stream.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+    weights = settings.get("weights")
     pairs: dict[str, Any] = {n: part for n, part in components.items() if _is_weighted(part)}
     if weights is None and len(pairs) == len(components):
         weights = [(0, {name: weight for name, (_, weight) in pairs.items()})]
@@ -225,9 +237,8 @@ def mix(
         )
     sources = {n: pairs[n][0] if n in pairs else part for n, part in components.items()}
     # Absolute at once: the working directory may be another one when the stream begins to read.
-    texts = {name: absolute_sources(source) for name, source in sources.items()}
-    values = {"batch_size": batch_size, "weights": weights, **settings}
-    return _stream(texts, features, values)
+    texts: Any = {name: absolute_sources(source) for name, source in sources.items()}
+    return checked(texts, features, {**settings, "weights": weights})
 
 
 mix.__doc__ = with_settings(mix.__doc__, StreamSettings, without=NAMED)
@@ -236,10 +247,6 @@ mix.__doc__ = with_settings(mix.__doc__, StreamSettings, without=NAMED)
 def _is_weighted(part: Any) -> bool:
     """Return whether it is a pair of a source and a weight, not a source of two URLs."""
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
-
-
-def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]:
-    return Stream(checked(source, features, settings))
 
 
 def checked(source: Any, features: Any, settings: dict[str, Any]) -> StreamSettings:

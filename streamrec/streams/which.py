@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from streamrec.config.arguments import absolute_sources, count_of, plain_integer
-from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
-from streamrec.plan.state.resume_point import FIELDS, Beginning, for_rank, read_resume_point
-from streamrec.streams.opening import checked
+from streamrec.plan.state.resume_point import Beginning
+from streamrec.streams.opening import checked, checked_mix
+from streamrec.streams.which_asked import point_in, range_of
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -22,21 +21,37 @@ if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.dataset_places import DeliveredRecord
     from streamrec.plan.state.resume_point import ResumePoint
+    from streamrec.streams.opening import Components
+    from streamrec.streams.which_read import ReadRecord
 
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 UNLIMITED = 1 << 60
 """The memory budget of a run that is only computed: no order depends on it."""
-ENDED = "ended"
-"""What a loader's state has beside a stream's."""
-MOST_STEPS = 100_000
-"""Steps of a call, as all their records are in the memory at once."""
 RECORDS_AT_ONCE = 1 << 20
 """Records whose shards are computed at once: some tens of MB."""
 
 
+@overload
 def which(
-    source: Source,
+    source: Source | Components,
+    steps: int | range | None = None,
+    features: Features | None = None,
+    *,
+    read: Literal[False] = False,
+    **values: Any,
+) -> list[DeliveredRecord]: ...
+@overload
+def which(
+    source: Source | Components,
+    steps: int | range,
+    features: Features | None = None,
+    *,
+    read: Literal[True],
+    **values: Any,
+) -> list[ReadRecord]: ...
+def which(
+    source: Source | Components,
     steps: int | range | None = None,
     features: Features | None = None,
     *,
@@ -46,15 +61,16 @@ def which(
     state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     find: tuple[str, int] | None = None,
     find_epochs: int = 1,
+    read: bool = False,
     **settings: Any,
-) -> list[DeliveredRecord]:
-    """Compute which records were in a step, or in which step a record was: ``streamrec.which``.
+) -> list[DeliveredRecord] | list[ReadRecord]:
+    """Tell which records were in a step, or in which step a record was: ``streamrec.which``.
 
-    It reads the index of the shards, and no shard. A step is counted as in a state: from 0, from
-    the very start of the stream.
+    This is computed from the index of the shards, and no shard is read, unless ``read`` is True. A
+    step is counted as in a state: from 0, from the very start of the stream.
 
     Args:
-        source: As for ``streamrec.open``.
+        source: As for ``streamrec.open``, or as for ``streamrec.mix``.
         steps: The step, or a range of at most 100,000 steps. Steps after the end of a run belong to
             further runs, as if the stream were iterated again.
         features: As for ``streamrec.open``.
@@ -66,31 +82,48 @@ def which(
         find: A shard, by its URL or its name, and a record's number in it: the places of this
             record are returned instead of those of ``steps``.
         find_epochs: The number of epochs to search, beginning with the first or the state's.
-        **settings: The settings of ``streamrec.open`` that the run had, with ``index``.
+        read: True: read the stream from ``state`` to the last step, for an order that does not
+            follow from an index. All between the state and the steps is read, so give the last
+            state before them.
+        **settings: The settings of ``streamrec.open`` or ``streamrec.mix`` that the run had.
 
     Returns:
         A named tuple for each row: ``step``, ``rank``, ``row``, ``epoch``, ``lane``, ``shard``,
         ``record``, ``chunk_offset`` (the byte at which the record's chunk begins),
-        ``chunk_record`` (the records of the chunk before it), ``is_excluded`` and ``chunk_end``
-        (the byte after the chunk). Padding is left out.
+        ``chunk_record`` (the records of the chunk before it), ``is_excluded``, ``chunk_end``
+        (the byte after the chunk) and ``component`` (its name; ``None``: nothing is mixed). Padding
+        is left out.
         Damaged and excluded records have a place, too: a masked row takes it in the batch.
+        With ``read`` it has only ``step``, ``rank``, ``row``, ``shard``, ``record`` and
+        ``component``. It then has a tuple for each record of a pack, and none for a damaged record.
 
     Raises:
         ConfigError: A setting is wrong; there is no index, or records do not follow from it; or
             ``find`` names no record.
         StateError: The state does not belong to this stream.
-        StoreError: The index cannot be read.
+        StoreError: The index or the data cannot be read.
+        DataError: A record is damaged, which only ``read`` can notice.
     """
     values = {"batch_size": batch_size, **settings}
-    return places(
-        checked(absolute_sources(source), features, values).dataset(),
-        steps,
-        rank=rank,
-        world_size=world_size,
-        state=state,
-        find=find,
-        find_epochs=find_epochs,
-    )
+    if isinstance(source, Mapping):
+        dataset = checked_mix(source, features, values).dataset()
+    else:
+        dataset = checked(absolute_sources(source), features, values).dataset()
+    if not read:
+        return places(
+            dataset,
+            steps,
+            rank=rank,
+            world_size=world_size,
+            state=state,
+            find=find,
+            find_epochs=find_epochs,
+        )
+    from streamrec.streams.which_read import read_places  # what reads takes time to import
+
+    if find is not None or steps is None:
+        raise ConfigError("read=True reads up to some steps; give steps, and leave out find")
+    return read_places(dataset, steps, rank=rank, world_size=world_size, state=state)
 
 
 def places(
@@ -180,23 +213,6 @@ def _epoch_shards(dataset: Dataset, batch_size: int) -> EpochShards:
     return EpochShards(batch_size, population, len(steps), parts)
 
 
-def range_of(steps: object) -> range:
-    """Return the steps of a call.
-
-    Raises:
-        ConfigError: They are not steps, or too many.
-    """
-    step = plain_integer(steps)
-    found = range(step, step + 1) if isinstance(step, int) else steps
-    if not isinstance(found, range) or found.step != 1 or found.start < 0:
-        raise ConfigError(
-            f"steps are a number from 0 up, or a range of successive ones, not {steps!r}"
-        )
-    if len(found) > MOST_STEPS:
-        raise ConfigError(f"these are {len(found)} steps; give at most {MOST_STEPS} at a time")
-    return found
-
-
 def _check_find(find: object) -> None:
     match find:
         case (str(), number) if isinstance(plain_integer(number), int):
@@ -242,35 +258,3 @@ def _of_rank(
         return list(of.of_steps(steps or range(0)))
     epochs = range(point.epoch, point.epoch + find_epochs)
     return list(of.of_record(ShardLookup(dataset.shards).find(find[0])[0], find[1], epochs))
-
-
-def point_in(state: Any, rank: int, world_size: int) -> ResumePoint:
-    """Return the resume point of a rank in a state, or in those of all ranks."""
-    if state is None:
-        return Beginning()
-    try:
-        states = list(_states_in(state))
-    except RecursionError:
-        states = []
-    if not states:
-        raise MalformedPosition(
-            "this is not a state of streamrec, nor is one in it; give what state_dict() returned, "
-            "or a list of those of all ranks"
-        )
-    return for_rank([read_resume_point(one) for one in states], rank, world_size)
-
-
-def _states_in(data: Any) -> Iterator[dict[str, Any]]:
-    """Yield the states in a checkpoint; that of a loader is a text of JSON."""
-    if isinstance(data, Mapping):
-        if "version" in data and ("fingerprint" in data or data.keys() <= FIELDS | {ENDED}):
-            yield {name: value for name, value in data.items() if name != ENDED}
-            return
-        data = list(data.values())
-    elif isinstance(data, str) and data.startswith("{"):
-        with suppress(ValueError):
-            data = [json.loads(data)]
-    # Not any collection: a checkpoint has tensors, of which each number would be looked at.
-    if isinstance(data, list | tuple):
-        for part in data:
-            yield from _states_in(part)

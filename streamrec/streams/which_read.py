@@ -5,12 +5,16 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from streamrec.config.arguments import count_of
+from streamrec.config.dataset import NamingPack
 from streamrec.errors import ConfigError
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.lane.packing_stage import NAMES
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
-from streamrec.streams.which import point_in, range_of
+from streamrec.streams.which_asked import point_in, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +35,8 @@ class ReadRecord(NamedTuple):
     """The shard's URL."""
     record: int
     """The record's number in the shard, from 0."""
+    component: str | None = None
+    """The component's name; ``None``: nothing is mixed."""
 
 
 def read_places(
@@ -83,12 +89,20 @@ def _of_rank(
         raise ConfigError(
             f"the state is that of step {point.step}, after step {steps.start}; give an earlier one"
         )
-    # Few steps are wanted, and the stream may have no end.
-    few = settings.model_copy(update={"prefetch": 1})
-    with closing(ThreadSession(few, rank, point)) as session:
+    with closing(ThreadSession(_for_places(settings), rank, point)) as session:
         shards = session.settings["shards"]
         for batch in _batches(session, steps.stop):
             yield from _rows(batch, steps, rank.rank, shards, is_single=settings.batch_size is None)
+
+
+def _for_places(settings: DatasetSettings) -> DatasetSettings:
+    """Return settings of the same order that read little ahead, and name each record of a pack."""
+    # Few steps are wanted, and the stream may have no end.
+    changes: dict[str, Any] = {"prefetch": 1}
+    if settings.pack is not None:
+        # A transform need not know of the columns that name the records.
+        changes |= {"pack": NamingPack(**vars(settings.pack)), "transform": None}
+    return settings.model_copy(update=changes)
 
 
 def _batches(session: ThreadSession, stop: int) -> Iterator[Batch]:
@@ -109,11 +123,21 @@ def _batches(session: ThreadSession, stop: int) -> Iterator[Batch]:
 def _rows(
     batch: Batch, steps: range, rank: int, shards: list[str], *, is_single: bool
 ) -> Iterator[ReadRecord]:
-    numbers, records = batch.origin
-    after = batch.next_position.step
-    named = zip(numbers.tolist(), records.tolist(), strict=True)
-    for row, (number, record) in enumerate(named):
+    after, count = batch.next_position.step, len(batch.origin.shards)
+    names = batch.source.tolist() if batch.components else [None] * count
+    for row, number, record in _named(batch):
         # Without batches each record is a step of one row.
-        step, place = (after - len(records) + row, 0) if is_single else (after - 1, row)
+        step, place = (after - count + row, 0) if is_single else (after - 1, row)
         if number >= 0 and step in steps:
-            yield ReadRecord(step, rank, place, shards[number], record)
+            yield ReadRecord(step, rank, place, shards[number], record, names[row])
+
+
+def _named(batch: Batch) -> Iterator[tuple[int, int, int]]:
+    """Yield the row, the shard's number and the record's number of each record, also in packs."""
+    shards, records = batch.origin
+    if NAMES[0] in batch:
+        shards, records = (batch[name] for name in NAMES)
+    # A row for each record; a pack has several in a row.
+    rows = np.arange(len(shards)).repeat(shards.size // max(1, len(shards)))
+    named = (rows, shards.ravel(), records.ravel())
+    yield from zip(*(column.tolist() for column in named), strict=True)

@@ -213,6 +213,7 @@ def test_the_chunk_leads_to_the_record(source: str) -> None:
         ({"length_buckets": 2}, "with length_buckets"),
         ({"steps": range(0, 9, 2)}, "successive"),
         ({"steps": [1, 2]}, "successive"),
+        ({"steps": range(5, 2)}, "ends before it begins"),
         ({"steps": range(100_001)}, "at most 100000"),
         ({"world_size": 0}, "from 1 up"),
         ({"steps": None, "find": ("part-00000.tfrecord", 0), "find_epochs": 0}, "from 1 up"),

@@ -36,8 +36,10 @@ def is_even(columns: dict[str, Any]) -> npt.NDArray[np.bool_]:
 
 def place(source: str, steps: range, rank: int | None = None, **values: Any) -> list[Any]:
     world_size, state = values.pop("world_size", 1), values.pop("state", None)
-    settings = checked(source, None, values).dataset()
-    return read_places(settings, steps, rank=rank, world_size=world_size, state=state)
+    given: dict[str, Any] = {"rank": rank, "world_size": world_size, "state": state}
+    found = sr.which(source, steps, read=True, **given, **values)
+    assert found == read_places(checked(source, None, values).dataset(), steps, **given)
+    return found
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -88,6 +90,72 @@ def test_a_mix(tmp_path: Path) -> None:
     assert [(one.step, one.shard, one.record) for one in found] == [
         r for r in rows if 1 <= r[0] < 4
     ]
+    assert all(f"/{one.component}/" in one.shard for one in found)
+    pairs = {name: (source, values["weights"][name]) for name, source in sources.items()}
+    plain = {name: value for name, value in values.items() if name != "weights"}
+    assert sr.which(pairs, range(1, 4), read=True, **plain) == found
+    schedule = [(0, values["weights"])]
+    assert sr.which(sources, range(1, 4), read=True, **{**plain, "weights": schedule}) == found
+
+
+TOKENS = {"tokens": sr.RaggedFeature("int64")}
+LENGTHS = (3, 1, 6, 0, 2, 9, 4)
+
+
+def write_tokens(tmp_path: Path) -> str:
+    """Write 40 records a shard, whose values are 40 times the shard's number, and theirs."""
+    for shard in range(4):
+        with sr.TFRecordWriter(f"{tmp_path}/part-{shard}.tfrecord") as writer:
+            for number in range(40 * shard, 40 * shard + 40):
+                writer.write({"tokens": [number] * LENGTHS[number % len(LENGTHS)]})
+    return f"{tmp_path}/part-*.tfrecord"
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(
+    "pack",
+    [sr.Pack(8, bins=3), sr.Pack(6, split=True), sr.Pack({"tokens": 12}, documents=2, bins=2)],
+    ids=["whole", "split", "documents"],
+)
+@pytest.mark.parametrize("size", [3, None])
+def test_every_record_of_a_pack(
+    tmp_path: Path, pack: sr.Pack, world: int, size: int | None
+) -> None:
+    source = write_tokens(tmp_path)
+    values: dict[str, Any] = {"batch_size": size, "lanes": 4, "shuffle": True, "pack": pack}
+    values |= {"shuffle_window": 1000, "steps_per_epoch": 8, "epochs": 1}
+    rank = world - 1
+    rows, middle = [], None
+    with sr.open(source, TOKENS, rank=rank, world_size=world, engine="thread", **values) as stream:
+        for step, batch in enumerate(stream):
+            tokens, ids = (batch[name] for name in ("tokens", "tokens_segment_ids"))
+            for row, (own, segments) in enumerate(
+                zip(*map(np.atleast_2d, (tokens, ids)), strict=True)
+            ):
+                first = np.flatnonzero(np.diff(segments, prepend=0) & (segments > 0))
+                rows += [(step, row, number) for number in own[first].tolist()]
+            if step == 3:
+                middle = stream.state_dict()
+    of: dict[str, Any] = {"rank": rank, "world_size": world, **values}
+    found = sr.which(source, range(8), TOKENS, read=True, **of)
+    told = [(one.step, one.row, 40 * int(one.shard[-10]) + one.record) for one in found]
+    assert told == rows
+    assert max(rows.count(one) for one in rows) == 1 < len(rows) / 8
+    later = sr.which(source, range(5, 8), TOKENS, read=True, state=middle, **of)
+    assert later == [one for one in found if one.step >= 5]
+
+
+def test_the_columns_that_name_records_are_not_seen(tmp_path: Path) -> None:
+    """Neither a transform nor the batches of other streams have them."""
+    source, pack = write_tokens(tmp_path), sr.Pack(8)
+    with sr.open(source, TOKENS, batch_size=2, pack=pack, engine="thread") as stream:
+        assert set(next(stream)) == {"tokens", "tokens_segment_ids", "tokens_positions"}
+    values: dict[str, Any] = {"batch_size": 2, "pack": pack, "transform": refuse}
+    assert sr.which(source, 1, TOKENS, read=True, **values)
+
+
+def refuse(columns: dict[str, Any]) -> dict[str, Any]:
+    raise AssertionError(columns)
 
 
 def test_single_records(source: str) -> None:
@@ -102,5 +170,7 @@ def test_single_records(source: str) -> None:
 def test_refusals(source: str) -> None:
     with pytest.raises(ConfigError, match="after step 1; give an earlier one"):
         place(source, range(1, 2), state={"version": 3, "step": 2}, **COMMON)
+    with pytest.raises(ConfigError, match="give steps, and leave out find"):
+        sr.which(source, read=True, find=("part-00000", 3), **COMMON)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="each run has another order"):
         place(source, range(1), **{**COMMON, "index": None, "ordered": False})

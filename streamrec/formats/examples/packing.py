@@ -38,6 +38,8 @@ class Packs(NamedTuple):
     part: Indices
     """int64 ``[packs]``: the number of packs to skip after resuming there or, where sequences are
     split, of values."""
+    pieces: Indices
+    """int64 ``[2, pieces]``: the pack of each piece of a sequence, and the sequence's number."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -195,11 +197,13 @@ class Packer:
         columns = assemble(held, plan.pieces, len(plan.next), limits, self._pack.padding)
         # Pieces stand in the order of packs, so this finds each pack's first.
         _, at = np.unique(plan.pieces.pack, return_index=True)
+        pieces = np.stack([plan.pieces.pack - skip, plan.pieces.document + self.first_held])
         return Packs(
             {name: column[skip:] for name, column in columns.items()},
             (plan.pieces.document[at] + self.first_held)[skip:],
             (plan.next + self.first_held)[skip:],
             plan.part[skip:],
+            pieces[:, pieces[0] >= 0],
         )
 
     def _count(self, lengths: Indices, limits: Indices) -> None:

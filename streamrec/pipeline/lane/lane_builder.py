@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamrec.config.dataset import NamingPack
 from streamrec.config.memory_budget import record_limit
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.examples.packing import Packer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from streamrec.config import Pack
     from streamrec.flow.stages import WaitClock
     from streamrec.formats.examples.needs import Share
     from streamrec.pipeline.batch.decoder import Decoder
@@ -97,6 +99,7 @@ class LaneBuilder:
                 submit=submit,
                 start=start,
                 patience=patience,
+                places=_places_in(plan.settings.pack),
             )
         return self._kind(j, start)(
             source,
@@ -214,3 +217,12 @@ class LaneBuilder:
             number=sublane,
             patience=None if plan.keeps_placeholders else plan.patience(lane),
         )
+
+
+def _places_in(pack: Pack) -> int:
+    """Return the most records of a pack whose batches name each of them; else 0."""
+    if not isinstance(pack, NamingPack):
+        return 0
+    lengths = pack.length.values() if isinstance(pack.length, dict) else [pack.length]
+    # Each record in a pack has a value of one feature at least.
+    return sum(lengths) if pack.documents is None else pack.documents

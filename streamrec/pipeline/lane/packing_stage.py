@@ -26,6 +26,8 @@ EXTENT, PART = (Coordinates._fields.index(name) for name in ("extent", "part"))
 PIECE = 64 << 10
 """Bytes of records that are packed at a time. Their packs are several times as large, and every
 lane holds some."""
+NAMES = "\0shards", "\0records"
+"""The columns that name the records of each pack: int64 ``[packs, places]``, -1 behind the last."""
 MOST_WAITING = 2
 """The number of waiting segments at which the lane reads no further."""
 
@@ -52,6 +54,7 @@ class Packing:
         start: The coordinates that the lane begins at.
         patience: The number of extents in a row without a pack after which the lane fails;
             ``None``: never, as the run ends by itself.
+        places: The most records of a pack, to name each of them; 0: they are not named.
     """
 
     packer: Packer
@@ -59,6 +62,7 @@ class Packing:
     submit: Callable[[Callable[[], Packs | None]], Future[Packs | None]]
     start: Coordinates
     patience: int | None = None
+    places: int = 0
     _waiting: deque[Segment | Coordinates | StreamrecError] = field(default_factory=deque)
     _first: int = 0  # the first segment's first row that is not packed yet
     _job: Future[Packs | None] | None = None
@@ -161,8 +165,19 @@ class Packing:
         origins = [self._origin(number) for number in packs.first.tolist()]
         shards, ordinals = np.ascontiguousarray(np.array(origins, np.int64).T)
         self._fruitful = ends.item(-1, EXTENT)
-        rows = rows_of(packs.columns, shards.astype(np.int32), ordinals)
+        columns = {**packs.columns, **self._names(packs)} if self.places else packs.columns
+        rows = rows_of(columns, shards.astype(np.int32), ordinals)
         return Segment(rows, self._epoch, ends.__getitem__)
+
+    def _names(self, packs: Packs) -> dict[str, Any]:
+        """Return the columns that name the records of each pack."""
+        named = np.full((2, len(packs), self.places), -1, np.int64)
+        pack, documents = packs.pieces
+        # Pieces stand in the order of packs.
+        place = np.arange(len(pack)) - np.searchsorted(pack, pack)
+        origins = [self._origin(number) for number in documents.tolist()]
+        named[:, pack, place] = np.array(origins, np.int64).T
+        return dict(zip(NAMES, named, strict=True))
 
     def _at(self, number: int) -> Sequence[int] | Indices:
         """Return the coordinates of a document, which begins after the one before it."""
