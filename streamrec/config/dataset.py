@@ -424,6 +424,13 @@ class DatasetSettings(LazySettings):
         return self.shuffle or self.length_buckets is not None
 
     @property
+    def is_mixed_by_index(self) -> bool:
+        """True for a mix whose records in each step an index alone tells."""
+        by_content = (self.filter, self.pack, self.length_buckets)
+        is_plain = all(setting is None for setting in by_content)
+        return self.weights is not None and self.index is not None and is_plain
+
+    @property
     def urls(self) -> list[str]:
         """All URLs, globs and ranges of the source."""
         parts = self.components.values()

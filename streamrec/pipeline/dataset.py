@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
     from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
+    from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.position import Position
@@ -84,6 +85,8 @@ class Dataset:
             settings, self._identity, index, near=stores.are_local(self.shards)
         )
         self.excluded = excluded
+        self.components = self._identity.components
+        """The components of a mix; ``None``: nothing is mixed."""
         self._runs = Runs(
             settings,
             functions,
@@ -242,12 +245,27 @@ class Dataset:
             StateError: The position belongs to another dataset, order, rank or world size.
         """
         start = self.position(batch_size, rank, world_size, position or Beginning())
-        return self._runs.run(
+        plan = self.plan(start, batch_size, self.memory(world_size, budget), ceiling=ceiling)
+        return self._runs.run(plan, allocate=allocate, measures=measures, ceiling=ceiling)
+
+    def plan(
+        self,
+        start: Position,
+        batch_size: int | None,
+        memory: MemoryPlan,
+        *,
+        ceiling: RunCeiling = NO_CEILING,
+    ) -> RunPlan:
+        """Plan a rank's run from a position of :meth:`position`; arguments as of :meth:`run`.
+
+        Raises:
+            ConfigError: The settings contradict each other.
+            StateError: The position contradicts itself.
+        """
+        return self._runs.plan(
             start,
-            memory=self.memory(world_size, budget),
+            memory=memory,
             batch_size=batch_size,
-            remainder=self._arithmetic.remainder(world_size, batch_size),
-            allocate=allocate,
-            measures=measures,
+            remainder=self._arithmetic.remainder(start.world_size, batch_size),
             ceiling=ceiling,
         )

@@ -29,6 +29,7 @@ from streamrec.plan.state.fingerprint import (
     AS_KEPT,
     BUCKETS,
     COUNTED,
+    DRAWN,
     WINDOWED,
     Fingerprint,
     by_shard,
@@ -182,7 +183,7 @@ class Identity:
             return self.kind
         parts = dict(zip(self._settings.components, self._parts, strict=True))
         entries = [entry for part in _without(parts, names).values() for entry in part.entries]
-        return f"{AS_KEPT}{Index(tuple(entries)).digest()}"
+        return f"{self._counting}{Index(tuple(entries)).digest()}"
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         """Return the facts that determine the order of a stream over the dataset."""
@@ -246,8 +247,7 @@ class Identity:
 
     def _orders_by(self, index: Index, seeds: Sequence[int]) -> tuple[RecordOrder, ...]:
         settings = self._settings
-        counted = WINDOWED if settings.has_windows else COUNTED
-        self.kind = f"{counted if self.is_counted else AS_KEPT}{index.digest()}"
+        self.kind = f"{self._counting}{index.digest()}"
         # Chunks that follow each other are read as one extent, except where a state counts
         # extents, or where the search for the end of damage must stop at the chunk's end.
         joins = self.is_counted and settings.on_corrupt == "raise" and not settings.has_windows
@@ -264,6 +264,13 @@ class Identity:
             )
             for (first, last), seed in zip(bounds, seeds, strict=True)
         )
+
+    @property
+    def _counting(self) -> str:
+        """The beginning of the kind of an order by record: how its records are counted."""
+        if self.is_counted:
+            return WINDOWED if self._settings.has_windows else COUNTED
+        return DRAWN if self._settings.is_mixed_by_index else AS_KEPT
 
     @property
     def _needs_seed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,13 +13,14 @@ from streamrec.pipeline.dataset_checks import uncounting_stage
 from streamrec.plan.state.record_run import Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.plan.state.record_run import RecordRun
+    from streamrec.plan.order.record_order import RecordOrder
+    from streamrec.plan.state.record_run import Delivered, RecordRun
     from streamrec.plan.state.resume_point import ResumePoint
 
     Numbers = npt.NDArray[np.int64]
@@ -74,6 +76,10 @@ class RankDeliveries:
         point: ResumePoint,
     ) -> None:
         self._dataset, self._rank = dataset, rank
+        if dataset.components is not None:
+            raise ConfigError(
+                "in a mix only the records of steps are computed; ask for steps, or for one source"
+            )
         start = dataset.position(batch_size, rank, world_size, point)
         self._first_run = dataset.record_run(start, batch_size)
 
@@ -150,48 +156,98 @@ class RankDeliveries:
     def _run_at(self, step: int) -> RecordRun:
         """Return the run that has a step: that of the start, or a later one."""
         run = self._first_run
-        if step < run.step:
-            raise ConfigError(
-                f"step {step} comes before the run of this state, which begins with step "
-                f"{run.step}; leave the state out, or give an earlier one"
-            )
+        check_begin(step, run.step)
         if not run.steps or run.end_step is None or step < run.end_step:
             return run
         return run.later((step - run.step) // run.steps)
 
     def _rows(self, run: RecordRun, first: int, last: int) -> Iterator[DeliveredRecord]:
-        delivered, table = Delivery(run).of_steps(first, last), run.order.table
-        chunks, inside = run.order.chunk_places(delivered.records)
-        columns: Sequence[list[int]] = [
-            column.tolist()
-            for column in (
-                delivered.steps,
-                delivered.epochs,
-                delivered.lanes,
-                table.shard[chunks],
-                table.first_record[chunks] + inside,
-                table.begin[chunks],
-                table.end[chunks],
-                inside,
-            )
-        ]
-        excluded = self._dataset.excluded
-        step, row = -1, 0
-        for now, epoch, lane, shard, record, begin, end, before in zip(*columns, strict=True):
-            step, row = now, row + 1 if now == step else 0
-            yield DeliveredRecord(
-                step=step,
-                rank=self._rank,
-                row=row,
-                epoch=epoch,
-                lane=lane,
-                shard=self._dataset.shards[shard],
-                record=record,
-                chunk_offset=begin,
-                chunk_record=before,
-                is_excluded=excluded is not None and excluded.names_any(shard, record, record + 1),
-                chunk_end=end,
-            )
+        return _places(self._dataset, self._rank, Delivery(run).of_steps(first, last), run.order)
+
+
+class MixDeliveries:
+    """The places of one rank's records in a mix; arguments and errors as of RankDeliveries."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None,
+        *,
+        rank: int,
+        world_size: int,
+        point: ResumePoint,
+    ) -> None:
+        from streamrec.pipeline.mix_places import MixSteps  # it imports the lanes of a run
+
+        self._dataset, self._rank = dataset, rank
+        self._steps = MixSteps(dataset, batch_size, rank=rank, world_size=world_size, point=point)
+
+    def of_steps(self, steps: range) -> Iterator[DeliveredRecord]:
+        """Yield the places of the records of these steps, in their order."""
+        check_begin(steps.start, self._steps.step)
+        for rows in self._steps.rows(steps):
+            yield from _places(self._dataset, self._rank, rows, self._steps.order)
+
+
+def check_begin(step: int, begin: int) -> None:
+    """Check that a step does not come before the one with which a run begins.
+
+    Raises:
+        ConfigError: It does.
+    """
+    if step < begin:
+        raise ConfigError(
+            f"step {step} comes before the run of this state, which begins with step {begin}; "
+            "leave the state out, or give an earlier one"
+        )
+
+
+def _places(
+    dataset: Dataset, rank: int, delivered: Delivered, order: RecordOrder
+) -> Iterator[DeliveredRecord]:
+    """Yield the places of delivered records, whose numbers are those of an order's table."""
+    table = order.table
+    chunks, inside = order.chunk_places(delivered.records)
+    columns: Sequence[list[int]] = [
+        column.tolist()
+        for column in (
+            delivered.steps,
+            delivered.epochs,
+            delivered.lanes,
+            table.shard[chunks],
+            table.first_record[chunks] + inside,
+            table.begin[chunks],
+            table.end[chunks],
+            inside,
+        )
+    ]
+    excluded, names = dataset.excluded, _component_names(dataset, table.shard[chunks])
+    step, row = -1, 0
+    for (now, epoch, lane, shard, record, begin, end, before), name in zip(
+        zip(*columns, strict=True), names, strict=True
+    ):
+        step, row = now, row + 1 if now == step else 0
+        yield DeliveredRecord(
+            step=step,
+            rank=rank,
+            row=row,
+            epoch=epoch,
+            lane=lane,
+            shard=dataset.shards[shard],
+            record=record,
+            chunk_offset=begin,
+            chunk_record=before,
+            is_excluded=excluded is not None and excluded.names_any(shard, record, record + 1),
+            chunk_end=end,
+            component=name,
+        )
+
+
+def _component_names(dataset: Dataset, shards: Numbers) -> Iterable[str | None]:
+    components = dataset.components
+    if components is None:
+        return repeat(None, len(shards))
+    return (components.names[number] for number in components.of(shards.astype(np.int32)).tolist())
 
 
 def check_settings(settings: DatasetSettings) -> None:
@@ -200,12 +256,6 @@ def check_settings(settings: DatasetSettings) -> None:
     Raises:
         ConfigError: They do not; the message says what would have to be read.
     """
-    if settings.weights is not None:
-        raise ConfigError(
-            "the records of a step in a mix depend on what is read; read the stream from the "
-            "nearest state to the step: `streamrec which --read --state FILE`, or look at "
-            "batch.origin"
-        )
     if settings.index is None:
         raise ConfigError(
             "without an index the order depends on the size of every record, and is not computed; "

@@ -88,18 +88,16 @@ class Runs:
         is_known = len(self._sizes) == len(self._objects)
         return sum(self._sizes.values()) if is_known else None
 
-    def run(
+    def plan(
         self,
         start: Position,
         *,
         memory: MemoryPlan,
         batch_size: int | None,
         remainder: str,
-        allocate: Allocate | None,
-        measures: Measures | None,
         ceiling: RunCeiling,
-    ) -> Run:
-        """Make a run from a position on; arguments as of :meth:`.dataset.Dataset.run`.
+    ) -> RunPlan:
+        """Plan a run from a position on; arguments as of :meth:`.dataset.Dataset.run`.
 
         Raises:
             StateError: The position contradicts itself.
@@ -125,6 +123,18 @@ class Runs:
             is_inferred=self._is_inferred,
         )
         plan.check()
+        return plan
+
+    def run(
+        self,
+        plan: RunPlan,
+        *,
+        allocate: Allocate | None,
+        measures: Measures | None,
+        ceiling: RunCeiling,
+    ) -> Run:
+        """Make a run of a plan; arguments as of :meth:`.dataset.Dataset.run`."""
+        cache = self._stores.cache
         make: Callable[..., Run] = Run
         if self._keeps("batches") and cache is not None:
             from streamrec.pipeline.batch_cache import BatchCache, CachedRun

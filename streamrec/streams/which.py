@@ -248,12 +248,13 @@ def _of_rank(
     world_size: int,
     point: ResumePoint,
 ) -> list[DeliveredRecord]:
-    from streamrec.pipeline.dataset_places import RankDeliveries
+    from streamrec.pipeline.dataset_places import MixDeliveries, RankDeliveries
     from streamrec.pipeline.terms.exclusions import ShardLookup
 
-    of = RankDeliveries(
-        dataset, dataset.settings.batch_size, rank=rank, world_size=world_size, point=point
-    )
+    size, whose = dataset.settings.batch_size, {"rank": rank, "world_size": world_size}
+    if find is None and dataset.components is not None:
+        return list(MixDeliveries(dataset, size, **whose, point=point).of_steps(steps or range(0)))
+    of = RankDeliveries(dataset, size, **whose, point=point)
     if find is None:
         return list(of.of_steps(steps or range(0)))
     epochs = range(point.epoch, point.epoch + find_epochs)

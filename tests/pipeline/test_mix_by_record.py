@@ -138,7 +138,7 @@ async def test_another_index_is_another_order(tmp_path: Path) -> None:
     dataset = await opened(tmp_path, mix)
     state = position_after((await receive_all(dataset, most=2))[-1])
     by_shard = await Dataset.open(dataset.settings.model_copy(update={"index": None}))
-    with pytest.raises(OtherOrder, match="order was 'record, as kept:"):
+    with pytest.raises(OtherOrder, match="order was 'record, as drawn:"):
         by_shard.position(4, 0, 1, state)
     sources = state.sources.copy()
     sources["offset"] = 1 << 30

@@ -171,6 +171,6 @@ def test_refusals(source: str) -> None:
     with pytest.raises(ConfigError, match="after step 1; give an earlier one"):
         place(source, range(1, 2), state={"version": 3, "step": 2}, **COMMON)
     with pytest.raises(ConfigError, match="give steps, and leave out find"):
-        sr.which(source, read=True, find=("part-00000", 3), **COMMON)  # type: ignore[call-overload]
+        sr.which(source, read=True, find=("part-00000", 3), **COMMON)
     with pytest.raises(ConfigError, match="each run has another order"):
         place(source, range(1), **{**COMMON, "index": None, "ordered": False})

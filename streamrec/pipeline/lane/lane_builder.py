@@ -26,7 +26,7 @@ from streamrec.plan.order.coordinates import POINTS, Coordinates
 from streamrec.plan.order.record_order import ChunkWindows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from streamrec.config import Pack
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.damage_policy import CorruptionLog
     from streamrec.pipeline.lane.filter_stage import Source
+    from streamrec.pipeline.lane.mix_source import ComponentReader
     from streamrec.pipeline.terms.run_plan import RunPlan
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ class LaneBuilder:
                 patience=patience,
                 places=_places_in(plan.settings.pack),
             )
-        return self._kind(j, start)(
+        return kind_of(plan, j, start)(
             source,
             start,
             filter_stage=filter_stage,
@@ -129,61 +130,16 @@ class LaneBuilder:
         future.add_done_callback(notify)
         return future
 
-    def _kind(self, j: int, start: Coordinates) -> Callable[..., Lane]:
-        """Return the class of the lane, together with its windows if it has some."""
-        plan = self.plan
-        if plan.windows is None:
-            return Lane
-        return partial(
-            WindowLane,
-            windows=plan.windows,
-            number=plan.own_lanes[j],
-            epoch=start.extent if plan.has_sources else plan.epoch(j),
-            buckets=plan.buckets,
-            keeps_placeholders=plan.keeps_placeholders,
-        )
-
     def _source(self, j: int, start: Coordinates) -> Source:
         plan, lane = self.plan, self.plan.own_lanes[j]
         if not plan.has_sources:
             return self._reader(j)
-        readers = [
-            self._reader(sublane) for sublane in range(j, len(plan.sublanes), len(plan.own_lanes))
-        ]
-        if plan.turns is not None:
-            end = None if plan.end_epoch is None else plan.lane_end(lane)
-            return OpenShards(readers=readers, windows=plan.turns, lane=lane, start=start, end=end)
-        assert plan.components is not None
-        assert plan.draws is not None
-        parts = [
-            Component(name, reader, point)
-            for name, reader, point in zip(
-                plan.components.names, readers, start.sources, strict=True
-            )
-        ]
-        # Without an end by epochs each component goes on into its next epoch, and none is
-        # exhausted.
-        exhausted = None if plan.end_epoch is None else plan.settings.exhausted
-        return Mix(
-            components=parts,
-            draws=plan.draws,
-            lane=lane,
-            start=start,
-            end=plan.lane_end(lane),
-            ends=exhausted,
-            changes=self._changes(lane, start),
-        )
-
-    def _changes(self, lane: int, start: Coordinates) -> DrawChanges:
-        plan = self.plan
-        assert not isinstance(plan.windows, ChunkWindows)
-        return DrawChanges(
-            plan.changes,
-            start,
-            windows=plan.windows,
-            lane=lane,
-            keeps_placeholders=plan.keeps_placeholders,
-        )
+        sublanes = range(j, len(plan.sublanes), len(plan.own_lanes))
+        readers = [self._reader(sublane) for sublane in sublanes]
+        if plan.turns is None:
+            return mix_of(plan, j, start, readers)
+        end = None if plan.end_epoch is None else plan.lane_end(lane)
+        return OpenShards(readers=readers, windows=plan.turns, lane=lane, start=start, end=end)
 
     def _reader(self, sublane: int) -> RecordReader:
         plan, (order, lane) = self.plan, self.plan.sublanes[sublane]
@@ -217,6 +173,58 @@ class LaneBuilder:
             number=sublane,
             patience=None if plan.keeps_placeholders else plan.patience(lane),
         )
+
+
+def kind_of(plan: RunPlan, j: int, start: Coordinates) -> Callable[..., Lane]:
+    """Return the class of a rank's lane, together with its windows if it has some."""
+    if plan.windows is None:
+        return Lane
+    return partial(
+        WindowLane,
+        windows=plan.windows,
+        number=plan.own_lanes[j],
+        epoch=start.extent if plan.has_sources else plan.epoch(j),
+        buckets=plan.buckets,
+        keeps_placeholders=plan.keeps_placeholders,
+    )
+
+
+def mix_of(plan: RunPlan, j: int, start: Coordinates, readers: Sequence[ComponentReader]) -> Mix:
+    """Return the source of a rank's lane of a mix.
+
+    Args:
+        plan: The run's plan.
+        j: The lane's number among the rank's.
+        start: The coordinates that it begins at.
+        readers: The readers of the components, in the order of their names.
+    """
+    lane = plan.own_lanes[j]
+    assert plan.components is not None
+    assert plan.draws is not None
+    assert not isinstance(plan.windows, ChunkWindows)
+    parts = [
+        Component(name, reader, point)
+        for name, reader, point in zip(plan.components.names, readers, start.sources, strict=True)
+    ]
+    changes = DrawChanges(
+        plan.changes,
+        start,
+        windows=plan.windows,
+        lane=lane,
+        keeps_placeholders=plan.keeps_placeholders,
+    )
+    return Mix(
+        components=parts,
+        draws=plan.draws,
+        lane=lane,
+        start=start,
+        end=plan.lane_end(lane),
+        # Without an end by epochs each component goes on into its next epoch, and none is
+        # exhausted.
+        ends=None if plan.end_epoch is None else plan.settings.exhausted,
+        changes=changes,
+        is_even=plan.settings.is_mixed_by_index,
+    )
 
 
 def _places_in(pack: Pack) -> int:

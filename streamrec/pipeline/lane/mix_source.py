@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.pipeline.lane.draw_changes import DrawChanges
-    from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.order.mixture import Draws
     from streamrec.values.columns import Indices
 
@@ -47,6 +46,25 @@ class ComponentMark(NamedTuple):
     epoch: int
 
 
+class ComponentReader(Protocol):
+    """A reader of a component's records in a lane."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the records that were popped last; at first, that of the start."""
+
+    @property
+    def ended(self) -> bool:
+        """True when no more records will come."""
+
+    @property
+    def waits_for(self) -> str:
+        """The name of the stage that the next records are in."""
+
+    def pop(self) -> RecordSpan | Coordinates | None:
+        """Return the next records, or coordinates between them; ``None`` if not there."""
+
+
 @dataclass(eq=False)
 class Component:
     """One component of a lane's mix, with the records that wait to be drawn.
@@ -58,7 +76,7 @@ class Component:
     """
 
     name: str
-    reader: RecordReader
+    reader: ComponentReader
     point: Point
     """The point after the last record that was drawn."""
     waiting: int = 0
@@ -187,6 +205,8 @@ class Mix:
         ends: The lane's way when a component has ended: ``"stop"``, or go on with the ``"rest"``;
             ``None``: no component ever ends.
         changes: The changes of the draws that have yet to come.
+        is_even: True: windows count each record with the mean size of those of its chunk, so that
+            an index tells which records they hold.
     """
 
     components: Sequence[Component]
@@ -197,6 +217,7 @@ class Mix:
     _: KW_ONLY
     ends: str | None
     changes: DrawChanges
+    is_even: bool = False
     ended: bool = False
     """True when no more records will come."""
     component: int = 0
@@ -331,7 +352,8 @@ class Mix:
         rows = RecordRows.concatenate([part.rows for part in parts]).pick(order)
         # The epoch of each record in its component, which is not that of the mix.
         rows = replace(rows, passes=epochs[len(starts) :])
-        lengths = np.concatenate([part.lengths for part in parts])[order]
+        sizes = [part.even_lengths if self.is_even else part.lengths for part in parts]
+        lengths = np.concatenate(sizes)[order]
         extent = Extent(self._epochs, self._epoch, -1)
         weighted = self.draws.weighted(self.lane, self._number, count)
         whole = RecordSpan(

@@ -73,6 +73,18 @@ class RecordSpan:
         return len(self.rows)
 
     @property
+    def even_lengths(self) -> Indices:
+        """int64 ``[rows]``: the mean payload of the records of their chunk, as an index tells it.
+
+        The extent must be a part of a single chunk.
+        """
+        extent = self.extent
+        assert extent.end is not None
+        assert extent.next_record is not None
+        mean = (extent.end - extent.begin) // (extent.next_record - extent.first_record)
+        return np.full(len(self), max(0, mean - FRAME_OVERHEAD), np.int64)
+
+    @property
     def ends(self) -> Indices:
         """int64 ``[rows, numbers]``: the lane's coordinates after each record."""
         return self.places.ends(self.numbers, self.extent)

@@ -280,6 +280,11 @@ class RecordOrder:
             return None
         return int(self._before[first]) + record
 
+    def record_numbers(self, shards: Numbers, records: Numbers) -> Numbers:
+        """Return the numbers in the table of the shards' records, all of which there must be."""
+        numbers: Numbers = self._before[self._shard_chunks[shards]] + records
+        return numbers
+
     @cached_property
     def _shard_chunks(self) -> Numbers:
         """The number of the first chunk of each shard, and of all chunks."""

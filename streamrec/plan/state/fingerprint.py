@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 AS_KEPT = "record, as kept:"
+DRAWN = "record, as drawn:"
 COUNTED = "record:"
 WINDOWED = "record, even windows:"
 SHARD = "shard"
@@ -39,7 +40,8 @@ class Fingerprint:
     order: str
     """``"shard"``, followed by ``", 3 at once"`` where a lane has 3 shards open; or ``"record"``, a
     colon and the digest of the index. Before the colon stands ``", as kept"`` where a filter or
-    packs make the lanes' counts unknown, otherwise ``", even windows"`` where there are windows."""
+    packs make the lanes' counts unknown, ``", as drawn"`` in a mix without these, otherwise
+    ``", even windows"`` where there are windows."""
     lanes: int
     shuffle: bool
     seed: int
