@@ -1,9 +1,11 @@
-"""The warm start: first batches come from a thread, while an engine process imports its libraries.
+"""The warm start: a thread reads until the trainer works, and an engine process from then on.
 
-The thread has a small budget, and the process goes on after the last of its batches. This takes a
-stream that can go on anywhere at little cost, and that calls no function of the user's: those
-belong into the process. The thread reads a short run alone, since that is over before the process
-is ready.
+To a trainer that only waits a thread gives as much as a process, which would take a core for half a
+second to start, and read again what the thread has read ahead. Beside a trainer that works, both
+would wait for the interpreter's lock. The process goes on after the last batch of the thread. This
+takes a stream that can go on anywhere at little cost, and that calls no function of the user's:
+those belong into the process. The thread reads a short run alone, since that is over before the
+process is ready.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.dataset import MIB
 from streamrec.config.memory_budget import memory_budget
-from streamrec.errors import FeedError, Stalled, StreamrecError
+from streamrec.errors import FeedError, Stalled
 from streamrec.feeder.engine.engine import order_for
 from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.terms.memory_needs import COUNTERS
@@ -36,20 +38,23 @@ if TYPE_CHECKING:
 
 
 BUDGET = 64 * MIB
-"""Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
+"""Bytes that the thread may take at first: heads of 256 KiB for 48 lanes, and a bit more."""
 ENOUGH = 4 * MIB
-"""Bytes of records after which the thread reads no further. It shares the cores, and the lock of
-the interpreter, with the trainer and the process that is to be ready soon: half a second of it
-beside a busy trainer delays the process by more than a second."""
-LARGE = MIB
-"""Bytes of a mean record from which on the thread reads with all of the memory, until the process
-is ready: each byte costs it little Python."""
+"""Bytes of records after which the thread reads no further beside a trainer that has worked from
+the beginning. It shares the cores, and the lock of the interpreter, with the trainer and the
+process that is to be ready soon: half a second of it delays the process by more than a second."""
 BUSY = 0.05
-"""Seconds that the trainer has worked between batches of large records before the process starts.
-To a trainer that only waits the thread gives as much, and the process's start takes a core for half
-a second."""
+"""Seconds that the trainer has worked before the process starts."""
 BUSY_PART = 0.25
 """The part of its time that the trainer works, for the same."""
+LOOK_EVERY = 0.05
+"""Seconds between two looks how long it takes to get the interpreter's lock."""
+LONG_WAIT = 0.003
+"""Seconds of a wait for the lock from which on a thread of the trainer holds it: the interpreter
+takes it away after 5 ms. The threads that read hold it for less than one."""
+PERIOD = 2.0
+"""Seconds that the trainer's clock looks back on, up to twice as many: a trainer may begin to work
+after a long time."""
 SHORT = BUDGET
 """Bytes of shards that a short run reads at most: the thread has room for all of them at once."""
 
@@ -66,7 +71,7 @@ def can_warm_start(settings: DatasetSettings) -> bool:
 
 
 class WarmStartSession:
-    """A session that reads the first batches in a thread, and all others in the engine process.
+    """A session that reads in a thread, and in the engine process once the trainer works.
 
     Args:
         settings: Those of a stream that :func:`can_warm_start`.
@@ -95,14 +100,12 @@ class WarmStartSession:
         """True if the process reads with processes of its own."""
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
-        self._failure: StreamrecError | None = None
-        """The failure to start the process, to be raised in place of the next batch."""
         self._feed: BlockingFeed | None = None
         """The feed of the process, once that was started."""
         self._thread: ThreadSession | None = thread
         self._session: ThreadSession | BlockingFeed = thread
-        self._is_large = False
-        """True once the first batch has told that records are large."""
+        self._has_all_memory = self._is_short
+        """True once the thread reads with all of the memory."""
         self._trainer = TrainerClock()
         self._end: Position | None = None
         """The position where the process goes on, once the thread reads no further."""
@@ -120,12 +123,8 @@ class WarmStartSession:
 
     def receive(self) -> Batch:
         """Return the next batch; raise ``EndOfStream`` at the end of a run."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
         self._trainer.stop()
-        if self._is_large and self._feed is None and self._trainer.is_busy:
-            self._start()
+        self._go_on()
         if self._thread is not None and self._feed is not None:
             try:
                 self._hand_off(self._thread, self._feed)
@@ -133,37 +132,29 @@ class WarmStartSession:
                 error.position = self.position  # what the thread has ready is not delivered yet
                 raise
         batch = self._session.receive()
-        # Not before: on two cores the process's imports would delay the first batch.
-        if self._feed is None and not (self._is_short and self._is_first):
-            self._go_on()
         self._trainer.start()
         return batch
 
     def _go_on(self) -> None:
-        """Start the process after the first batch; for large records only once it is needed."""
-        thread = self._thread
-        if thread is None or self._is_large:
+        """Start the process if the trainer works, or give the thread all of the memory."""
+        # Not before the first batch, which the process's imports would delay on two cores.
+        if self._feed is not None or not self._trainer.has_begun:
             return
-        counts = thread.statistics()
-        records, nbytes = counts.get("records", 0), counts.get("bytes_used", 0)
-        self._is_large = 0 < records * LARGE <= nbytes
+        assert self._thread is not None
         # Who asks for fetch processes has cores for them, and the thread has none.
-        if not self._is_large or self._reads_apart:
-            self._start()
-        if self._is_large and not self._is_short:
-            thread.enlarge()
-
-    def _start(self) -> None:
-        """Start the process; a failure waits for the next call, as this one has its batch."""
-        try:
+        is_needed = self._reads_apart or self._trainer.is_busy
+        if is_needed and not (self._is_short and self._is_first):
             self._feed = self._call()
-        except StreamrecError as error:
-            self._failure = error
+        elif not self._has_all_memory:
+            self._has_all_memory = True
+            self._thread.enlarge()
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
         self._counted = {}
         self._is_first = False
+        # The threads of the last run end, and their time would count as the trainer's.
+        self._trainer = TrainerClock()
         self._session.subscribe()
 
     def statistics(self) -> dict[str, Any]:
@@ -197,7 +188,7 @@ class WarmStartSession:
 
     def _has_enough(self, thread: ThreadSession) -> bool:
         """Return whether the thread reads no further, though the process is not ready."""
-        if self._is_short or self._is_large:
+        if self._has_all_memory:
             return False
         return bool(thread.statistics().get("bytes_used", 0) >= ENOUGH)
 
@@ -206,36 +197,63 @@ class WarmStartSession:
         return 0 if position is None else int(position["step"])
 
 
+def _wait_for_lock() -> float:
+    """Let go of the interpreter's lock; return the seconds until this thread has it again."""
+    began = time.perf_counter()
+    # Not 0, as a thread that waits for the lock must wake up before it can take it.
+    time.sleep(0.0001)
+    return time.perf_counter() - began
+
+
 class TrainerClock:
-    """The time that a trainer works between its batches, and the time in all.
+    """The time that a trainer works between its batches, and the waits for its other threads.
 
     Args:
         clock: Returns the time in seconds.
+        wait_for_lock: Returns the seconds that it takes to get the interpreter's lock.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._worked = 0.0
-        self._first: float | None = None
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wait_for_lock: Callable[[], float] = _wait_for_lock,
+    ) -> None:
+        self._clock, self._wait_for_lock = clock, wait_for_lock
+        self._worked = self._waited = 0.0
+        self._looks = 0.0
+        self._look_at = self._begin = 0.0
         self._since: float | None = None
+        self.has_begun = False
+        """True once the trainer has worked after a batch, if only for an instant."""
 
     def start(self) -> None:
         """Note that the trainer gets a batch."""
         self._since = self._clock()
-        self._first = self._since if self._first is None else self._first
+        if not self.has_begun:
+            self._begin = self._since
 
     def stop(self) -> None:
         """Note that the trainer asks for the next batch."""
-        if self._since is not None:
-            self._worked += self._clock() - self._since
-            self._since = None
+        if self._since is None:
+            return
+        now = self._clock()
+        self._worked += now - self._since
+        self._since, self.has_begun = None, True
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
+            self._waited += self._wait_for_lock()
+            self._looks += 1
+        if now - self._begin > 2 * PERIOD:  # half of what was is forgotten
+            self._begin += (now - self._begin) / 2
+            self._worked, self._waited, self._looks = (
+                one / 2 for one in (self._worked, self._waited, self._looks)
+            )
 
     @property
     def is_busy(self) -> bool:
-        """True once it has worked for a while, and for a good part of the time."""
-        if self._first is None:
-            return False
-        return self._worked >= max(BUSY, BUSY_PART * (self._clock() - self._first))
+        """True if it works for a good part of the time, or its threads hold the lock."""
+        works = self._worked >= max(BUSY, BUSY_PART * (self._clock() - self._begin))
+        return works or self._waited >= max(BUSY, LONG_WAIT * self._looks)
 
 
 def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInfo]) -> bool:

@@ -575,8 +575,11 @@ class TestProcesses:
         """Without `with`: at a normal exit, a kill -9 and Ctrl-C the engine process is gone."""
         code = f"""
 import os, streamrec as sr
+from streamrec.streams.warm_start import TrainerClock
+TrainerClock.is_busy = True
 stream = sr.open({source!r}, batch_size=2, epochs=None, engine={engine!r})
-batch = next(iter(stream))
+next(stream)
+next(stream)
 feed = getattr(stream._session, "_feed", stream._session)
 print(feed._engine.process.pid, flush=True)
 {end}

@@ -24,10 +24,12 @@ from streamrec.streams.ranks import Rank
 from streamrec.streams.warm_start import (
     BUDGET,
     ENOUGH,
+    LOOK_EVERY,
     SHORT,
     TrainerClock,
     WarmStartSession,
     _is_short,
+    _wait_for_lock,
     can_warm_start,
 )
 from tests.by_day import at_night, stops
@@ -51,6 +53,12 @@ NEVER = 1 << 30
 def _no_run_is_short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "short" not in request.node.name:
         monkeypatch.setattr("streamrec.streams.warm_start.SHORT", 0)
+
+
+@pytest.fixture(autouse=True)
+def _trainers_are_busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "trainer" not in request.node.name:
+        monkeypatch.setattr(TrainerClock, "is_busy", True)
 
 
 @pytest.fixture
@@ -294,8 +302,12 @@ def test_a_failure_to_start_loses_no_batch(source: str, monkeypatch: pytest.Monk
         assert identities(taken) == identities(whole)
 
 
-def test_the_process_starts_behind_the_first_batch(source: str) -> None:
+def test_the_process_starts_once_the_trainer_has_worked_after_a_batch(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainerClock, "is_busy", True)
     with contextlib.closing(opened(source)) as session:
+        session.receive()
         assert session._feed is None
         session.receive()
         assert not gone(pid_of(session))
@@ -320,12 +332,11 @@ def test_a_thread_reads_no_further_than_enough(
     session.close()
 
 
-def test_large_records_start_no_process_for_a_trainer_that_waits(
+def test_no_process_starts_for_a_trainer_that_waits(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.streams.warm_start.LARGE", 1)
     monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
-    monkeypatch.setattr("streamrec.streams.warm_start.BUSY", NEVER)
+    monkeypatch.setattr(TrainerClock, "is_busy", False)
     expected = alone(source, runs=2)
     with contextlib.closing(opened(source, memory_budget="512MiB")) as session:
         assert session._thread is not None
@@ -338,35 +349,37 @@ def test_large_records_start_no_process_for_a_trainer_that_waits(
 
 @pytest.mark.parametrize("look", [0, 2, NEVER])
 @pytest.mark.usefixtures("leaves_nothing")
-def test_of_large_records_the_thread_reads_until_the_process_is_ready(
+def test_a_thread_with_all_memory_reads_until_the_process_of_a_trainer_is_ready(
     source: str, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
-    monkeypatch.setattr("streamrec.streams.warm_start.LARGE", 1)
     monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
-    monkeypatch.setattr(TrainerClock, "is_busy", True)
+    monkeypatch.setattr(TrainerClock, "is_busy", False)
     (whole,) = alone(source)
     answers_at(monkeypatch, look)
     with contextlib.closing(opened(source)) as session:
-        first = session.receive()
+        batches = [session.receive(), session.receive()]
         assert session._feed is None
-        batches = [first, *run_of(session)]
+        monkeypatch.setattr(TrainerClock, "is_busy", True)
+        batches += run_of(session)
         assert identities(batches) == identities(whole)
         assert (session._thread is None) == (look < NEVER)
         assert not gone(pid_of(session))
 
 
-def test_fetch_processes_start_with_the_process_also_for_large_records(
+def test_fetch_processes_start_with_the_process_after_the_first_batch_of_a_trainer(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.streams.warm_start.LARGE", 1)
+    monkeypatch.setattr(TrainerClock, "is_busy", False)
     with contextlib.closing(opened(source, fetch_processes=1)) as session:
+        session.receive()
+        assert session._feed is None
         session.receive()
         assert not gone(pid_of(session))
 
 
 def test_a_trainer_is_busy_that_works_for_a_while_and_a_good_part_of_the_time() -> None:
     now = 0.0
-    trainer = TrainerClock(lambda: now)
+    trainer = TrainerClock(lambda: now, lambda: 0.0001)
     for waited, worked, is_busy in (
         (1.0, 0.04, False),
         (0.0, 0.02, True),
@@ -381,10 +394,52 @@ def test_a_trainer_is_busy_that_works_for_a_while_and_a_good_part_of_the_time() 
         assert trainer.is_busy is is_busy
 
 
+def test_a_trainer_is_busy_whose_other_threads_hold_the_lock() -> None:
+    now, waits = 0.0, [0.005] * 11 + [0.0005] * 9
+    trainer = TrainerClock(lambda: now, iter(waits).__next__)
+    for looks, is_busy in ((9, False), (2, True), (9, False)):
+        for _ in range(2 * looks):
+            now += LOOK_EVERY / 2
+            trainer.start()
+            trainer.stop()
+        assert trainer.is_busy is is_busy
+
+
+def test_a_trainer_that_begins_to_work_after_an_hour_is_busy_soon() -> None:
+    now = 0.0
+    trainer = TrainerClock(lambda: now, lambda: 0.0001)
+    for _ in range(3600):
+        trainer.start()
+        trainer.stop()
+        now += 1.0
+    assert not trainer.is_busy
+    for _ in range(4):
+        trainer.start()
+        now += 1.0
+        trainer.stop()
+    assert trainer.is_busy
+
+
+def test_a_thread_that_holds_the_lock_is_noticed() -> None:
+    ended = threading.Event()
+
+    def spin() -> None:
+        while not ended.is_set():
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        until(lambda: _wait_for_lock() >= 0.004)
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
     stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
     with stream:
-        first = next(stream)
+        taken = [next(stream), next(stream)]
         assert isinstance(stream._session, WarmStartSession)
         engine = engine_of(stream._session)
         engine.process.kill()
@@ -393,7 +448,7 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
             next(stream)
         assert caught.value.position == stream.state_dict()  # not behind what is still ready
     with stream:
-        assert sum(map(len, stream)) == TOTAL - len(first)
+        assert sum(map(len, stream)) == TOTAL - sum(map(len, taken))
 
 
 def test_a_process_that_stalls_is_said_and_nothing_is_lost(
