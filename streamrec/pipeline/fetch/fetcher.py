@@ -174,7 +174,7 @@ class Fetcher:
         self._turn = sublane
         # More read-ahead would have spared the wait: a lane wanted to ask for more and had no room.
         if self._full:
-            self._read_ahead.grow()
+            self._read_ahead.grow(self.counts["bytes_read"])
         self._news.clear()
         self._wake.set()
         self._awaited_since = self._loop.time()

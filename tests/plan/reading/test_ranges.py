@@ -35,6 +35,7 @@ def drain(ranges: LaneRanges, size: int) -> list[RangeRequest]:
 
 
 SIZES = st.lists(st.integers(0, 100), min_size=1, max_size=8)
+COUNTS_READ = st.lists(st.integers(0, 1 << 31), max_size=100).map(sorted)
 
 
 @given(SIZES, st.integers(1, 5), st.integers(1, 40), st.integers(1, 3))
@@ -315,24 +316,24 @@ def test_a_consumer_that_waits_is_read_further_ahead_for_up_to_what_the_plan_all
     rooms = []
     for _ in range(20):
         rooms.append(plan.room(read_ahead=ahead.size).ahead)
-        ahead.grow()
+        ahead.grow(0)
     assert rooms == sorted(rooms)
     assert (rooms[0], rooms[-1]) == (128 * MIB, 768 * MIB)
     assert rooms[-1] == plan.room().ahead
 
 
-@given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.booleans(), st.integers(0, 100))
+@given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.booleans(), COUNTS_READ)
 def test_reading_ahead_never_exceeds_the_most_and_always_grows_to_it(
-    total: int, lanes: int, near: bool, waits: int
+    total: int, lanes: int, near: bool, nbytes_read: list[int]
 ) -> None:
     try:
         plan = MemoryPlan.divide(total, lanes=lanes, windows=0, near=near)
     except ConfigError:
         return
     ahead, most = ReadAhead(plan), min(plan.read_ahead, plan.speculative)
-    for _ in range(waits):
+    for read in nbytes_read:
         before = ahead.size
-        ahead.grow()
+        ahead.grow(read)
         assert before < ahead.size <= most or before == ahead.size == most
 
 
@@ -357,6 +358,24 @@ def test_as_great_a_part_of_any_budget_is_read_ahead_at_first(
 def test_of_files_on_this_machine_little_is_read_ahead_at_first(lanes: int, first: int) -> None:
     plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=True)
     assert ReadAhead(plan).size == first * MIB
+
+
+def test_a_small_beginning_is_over_after_a_few_waits() -> None:
+    """Several clients of a feeder wait for the processor, too, so they wait for few ranges."""
+    ahead = ReadAhead(MemoryPlan.divide(1024 * MIB, lanes=8, windows=0, near=True))
+    sizes, nbytes_read = [ahead.size], 0
+    for _ in range(6):
+        nbytes_read += ahead.size
+        ahead.grow(nbytes_read)
+        sizes.append(ahead.size)
+    assert [size // MIB for size in sizes] == [8, 16, 32, 64, 128, 144, 162]
+
+
+def test_it_does_not_double_for_a_client_that_reads_little() -> None:
+    ahead = ReadAhead(MemoryPlan.divide(1024 * MIB, lanes=8, windows=0, near=True))
+    for _ in range(3):
+        ahead.grow(6 * MIB)
+    assert ahead.size < 12 * MIB
 
 
 @given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.integers(0, 1 << 30))
