@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec import errors
 
 if TYPE_CHECKING:
+    from streamrec.adapters.meshes import rank_of as rank_of
     from streamrec.config import Pack as Pack
     from streamrec.config.places import escape as escape
     from streamrec.datasets.dataset_manifest import labels as labels
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
+    "streamrec.adapters.meshes": "rank_of",
     "streamrec.config": "Pack",
     "streamrec.config.places": "escape",
     "streamrec.errors": " ".join(errors.__all__),

@@ -19,6 +19,7 @@ KNOWN = {
     "there is no CUDA device": "no machine of the automatic runs has one",
     "Ray is not installed": "by night, in an environment of its own",
     "(apache_beam|pyspark|ray) is not installed": "by night, in the same environment",
+    "(energon|megatron-core|torchtitan) is not installed": "by night, in an environment of its own",
     "(mlflow|wandb) is not installed": "by hand, in an environment of their own: they are large",
     "ml_dtypes is installed": "the other case is tested where it is not",
     "zlib-ng compresses in its own way": "the other zlib is tested where it is",

@@ -25,7 +25,8 @@ PUBLIC = [
     "decode_raw", "encode_example", "encode_examples", "encode_jpeg", "encode_png",
     "encode_sequence_example", "encode_sequence_examples", "escape", "infer_features",
     "labels", "merge_index", "mix", "open", "parse_example", "parse_sequence_example",
-    "parse_single_example", "parse_single_sequence_example", "parse_tensor", "read_records",
+    "parse_single_example", "parse_single_sequence_example", "parse_tensor", "rank_of",
+    "read_records",
     "serialize_tensor", "shards", "start_engine", "take", "which",
     *errors.__all__,
 ]  # fmt: skip

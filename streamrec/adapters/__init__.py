@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_ADAPTERS = ("huggingface", "jax", "keras", "orbax", "ray", "tensorflow", "torch")
+_ADAPTERS = ("huggingface", "jax", "keras", "meshes", "orbax", "ray", "tensorflow", "torch")
 
 
 def __getattr__(name: str) -> Any:

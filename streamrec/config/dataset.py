@@ -451,7 +451,8 @@ class StreamSettings(DatasetSettings):
     """The settings of ``streamrec.open``."""
 
     rank: int | Literal["auto"] = "auto"
-    """The part of the stream to read, from 0; auto: as a framework or the launcher says."""
+    """The part of the stream to read, from 0; auto: as a framework or the launcher says; or what
+    ``rank_of`` returns, which sets the world size too."""
     world_size: PositiveInt | Literal["auto"] = "auto"
     """The number of parts."""
     engine: Literal["process", "thread"] | None = None

@@ -125,7 +125,7 @@ class ColumnKeywords(TypedDict, total=False):
     stall_timeout: float
     cache: Bytes | PathLike[str] | CacheKeywords | Mapping[str, Any] | None
     storage_options: Mapping[str, Any] | None
-    rank: int | Literal["auto"]
+    rank: int | tuple[int, int] | Literal["auto"]
     world_size: int | Literal["auto"]
     engine: Engine | None
     restart: bool

@@ -249,6 +249,23 @@ def _is_weighted(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
 
 
+def _with_rank(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with a rank and a world size by themselves where ``rank`` is both.
+
+    Raises:
+        ConfigError: ``world_size`` contradicts it.
+    """
+    rank = settings.get("rank")
+    if not isinstance(rank, tuple) or len(rank) != 2:
+        return settings
+    if settings.get("world_size", "auto") not in ("auto", rank[1]):
+        raise ConfigError(
+            f"rank= says that there are {rank[1]} ranks, and world_size= that there are "
+            f"{settings['world_size']}; leave out world_size"
+        )
+    return {**settings, "rank": rank[0], "world_size": rank[1]}
+
+
 def checked(source: Any, features: Any, settings: dict[str, Any]) -> StreamSettings:
     """Check all that ``open`` was given, and return the settings of the stream.
 
@@ -256,6 +273,7 @@ def checked(source: Any, features: Any, settings: dict[str, Any]) -> StreamSetti
         ConfigError: A setting is wrong.
     """
     plain = features if isinstance(features, str) else describe(features)
+    settings = _with_rank(settings)
     if settings.get("dtypes") is not None:
         settings["dtypes"] = dtype_names(settings["dtypes"])
     if isinstance(plain, dict):
@@ -269,7 +287,7 @@ def checked(source: Any, features: Any, settings: dict[str, Any]) -> StreamSetti
 def connect(
     address: str,
     *,
-    rank: int | Literal["auto"] = "auto",
+    rank: int | tuple[int, int] | Literal["auto"] = "auto",
     world_size: int | Literal["auto"] = "auto",
     batch_size: int | None = None,
     token: str | None = None,
@@ -293,7 +311,7 @@ def connect(
         address: ``tcp://host:port/dataset``, ``tls://...`` or ``unix:///path#dataset``. Several
             hosts have commas between; a name with many addresses stands for all.
         rank: The part of the stream to read, from 0; ``"auto"``: as a framework or the launcher
-            says.
+            says; or what ``rank_of`` returns, the rank and the world size both.
         world_size: The number of parts.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
         token: The feeder's secret, or ``file:/path`` of a file with it, which is read again for
@@ -338,7 +356,7 @@ def connect(
         "restart": restart,
         "audit": audit,
     }
-    return Stream(validate(FeederSettings, values))
+    return Stream(validate(FeederSettings, _with_rank(values)))
 
 
 def _not_of_a_client(name: str) -> str:

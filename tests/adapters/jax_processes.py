@@ -63,7 +63,8 @@ def main(source: str, directory: str, address: str, process: str) -> None:
     jax.distributed.initialize(address, 2, int(process))
     by_name = shardings()
     ranks = {name: list(rank_of(sharding)) for name, sharding in by_name.items()}
-    said: dict[str, Any] = {"ranks": ranks}
+    meshes = {name: list(sr.rank_of(sharding.mesh)) for name, sharding in by_name.items()}
+    said: dict[str, Any] = {"ranks": ranks, "meshes": meshes}
     for name, sharding in by_name.items():
         said[name] = [rows(batch) for batch in as_arrays(opened(source, sharding), sharding)]
     by_rows = by_name["rows"]

@@ -95,6 +95,13 @@ class TestTwoProcesses:
     ) -> None:
         assert tuple(process["ranks"][name] for process in said) == ranks
 
+    @pytest.mark.parametrize("name", ["rows", "reverse", "data, model", "model"])
+    def test_the_rank_of_a_mesh_is_that_of_rows_over_its_data(
+        self, said: list[dict[str, Any]], name: str
+    ) -> None:
+        for process in said:
+            assert process["meshes"][name] == process["ranks"][name]
+
     @pytest.mark.parametrize(
         "name", ["rows", "reverse", "data, model", "replicas", "model", "auto"]
     )

@@ -480,6 +480,17 @@ class TestRankOf:
         mesh = jax.make_mesh((4, 2), ("data", "model"))
         assert rank_of(NamedSharding(mesh, PartitionSpec(*spec))) == (0, 1)
 
+    def test_of_a_mesh(self) -> None:
+        assert sr.rank_of(jax.make_mesh((4, 2), ("fsdp", "tensor"))) == (0, 1)
+        with pytest.raises(ConfigError, match="dimension 'rows'"):
+            sr.rank_of(jax.make_mesh((8,), ("rows",)))
+
+    def test_a_sharding_says_itself_what_it_divides(self) -> None:
+        sharding = NamedSharding(jax.make_mesh((8,), ("rows",)), PartitionSpec("rows"))
+        assert sr.rank_of(sharding) == (0, 1)
+        with pytest.raises(ConfigError, match="leave out data="):
+            sr.rank_of(sharding, data=("rows",))
+
     def test_one_device(self) -> None:
         assert rank_of(SingleDeviceSharding(jax.devices()[3])) == (0, 1)
 
