@@ -44,7 +44,7 @@ from bench.harness import Column, Report, Run, benchmark, run_async, say, table_
 from bench.machine import ROOT, title
 from bench.services import Daemon, daemon
 from bench.stopwatch import TICKS, tree, usage
-from streamrec.config.cores import usable_cores
+from streamrec.config.machine import usable_cores
 from streamrec.feeder.client.session import Options
 from streamrec.flow.loop_delay import LoopDelay, watching
 from streamrec.flow.timings import BOUNDS

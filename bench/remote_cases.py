@@ -21,7 +21,7 @@ from bench.harness import (
 from bench.peers import Peers
 from bench.services import STORE_KEYS, Served, burner, feeder
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 
 BATCH_SIZE = 64
 BUCKET = "images"

@@ -34,7 +34,7 @@ from bench.harness import (
 )
 from bench.machine import title
 from bench.services import STORE_KEYS, Served, store
-from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.machine import automatic_budget
 from streamrec.datasets.writer import TFRecordWriter
 
 NAME = "{:07}.tfrecord"

@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from streamrec.formats.images.image import decode_png as decode_png
     from streamrec.formats.images.image import encode_jpeg as encode_jpeg
     from streamrec.formats.images.image import encode_png as encode_png
-    from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
-    from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
-    from streamrec.formats.tensors.tensor_types import decode_raw as decode_raw
+    from streamrec.formats.tensor import parse_tensor as parse_tensor
+    from streamrec.formats.tensor import serialize_tensor as serialize_tensor
+    from streamrec.formats.tensor_types import decode_raw as decode_raw
     from streamrec.pipeline.batch.batch import Batch as Batch
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
@@ -101,8 +101,8 @@ _NAMES = {
     "streamrec.formats.images.image": (
         "decode_and_crop_jpeg decode_image decode_jpeg decode_png encode_jpeg encode_png"
     ),
-    "streamrec.formats.tensors.tensor_types": "decode_raw",
-    "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
+    "streamrec.formats.tensor_types": "decode_raw",
+    "streamrec.formats.tensor": "parse_tensor serialize_tensor",
     "streamrec.datasets.dataset_manifest": "labels",
     "streamrec.datasets.merge_shards": "merge_index",
     "streamrec.datasets.sharded_writer": "ShardedWriter",

@@ -58,8 +58,8 @@ ALLOWED = {
     ("importlib/_bootstrap.py", "_find_and_load"): "a module is read once in a process",
     ("<frozen importlib._bootstrap>", "_find_and_load"): "a module is read once in a process",
     # Files that are on no disk, or that plain code reads and writes.
-    ("streamrec/config/cores.py", "usable_cores"): "files of the kernel",
-    ("streamrec/config/memory_budget.py", "_memory_limit"): "files of the kernel",
+    ("streamrec/config/machine.py", "usable_cores"): "files of the kernel",
+    ("streamrec/config/machine.py", "_memory_limit"): "files of the kernel",
     ("streamrec/measure/job.py", "_read"): "files of the kernel",
     ("streamrec/flow/shared_memory.py", "make_sealed"): "a file in memory",
     ("streamrec/streams/opening.py", "open"): "plain code opens the stream",

@@ -39,10 +39,9 @@ from streamrec.errors import ConfigError, MalformedIndex, StateError
 from streamrec.feeder.access.tokens import LEAST, MOST, Tokens, read_token
 from streamrec.feeder.operate.configuration import faults
 from streamrec.formats.shards.index import Index, ShardEntry
-from streamrec.plan.order.coordinates import OWN, POINTS
+from streamrec.plan.order.coordinates import OWN, POINTS, pack, unpack
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.plan.state.fingerprint import Fingerprint
-from streamrec.plan.state.packed_rows import pack, unpack
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import for_rank, read_resume_point
 

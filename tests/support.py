@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from streamrec.config.launchers import LAUNCHERS
+from streamrec.config.environment import LAUNCHERS
 from streamrec.surroundings import has_gil
 
 if TYPE_CHECKING:

@@ -144,7 +144,7 @@ if __name__ == "__main__":
         ),
         (
             "streamrec.stores.s3.s3_store",
-            "aiobotocore botocore fsspec pydantic s3fs streamrec.stores.s3.s3_upload",
+            "aiobotocore botocore fsspec pydantic s3fs streamrec.stores.s3.s3_sdk",
         ),
         ("streamrec.stores.gcs.gcs_store", "fsspec gcsfs grpc pydantic requests google.auth"),
         ("streamrec.cli.program", "numpy pydantic streamrec.sources streamrec.datasets"),

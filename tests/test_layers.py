@@ -52,10 +52,10 @@ FLOORS = {
         {"workers"},
         {"operate"},
     ],
-    "formats": [{"images", "shards"}, {"examples"}, {"tensors"}],
+    "formats": [{"images", "shards"}, {"examples"}],
     "pipeline": [{"batch"}, {"terms"}, {"fetch"}, {"lane"}],
     "plan": [{"order"}, {"reading", "state"}],
-    "stores": [{"base"}, {"fsspec", "local"}, {"http"}, {"gcs", "s3"}, {"cache", "processes"}],
+    "stores": [{"base"}, {"fsspec"}, {"http"}, {"gcs", "s3"}, {"cache", "processes"}],
 }
 """The rooms within a room, from the ground floor up. The room's own files stand above them all."""
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}

@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec import surroundings
-from streamrec.config.cache import CacheSettings
+from streamrec import demo, surroundings
+from streamrec.config.cache_and_audit import CacheSettings
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
-from streamrec.demo import job
 from streamrec.errors import ConfigError
 from streamrec.feeder.engine.engine import Engine
 from streamrec.flow.child_process import child_environment
+from streamrec.stores.blocking import write_object
 from streamrec.stores.cache.piece_cache import open_cache
-from streamrec.stores.folder import write_object
 from streamrec.streams import start
 from streamrec.values.columns import BytesColumn
 
@@ -218,7 +217,7 @@ class TestTemporaryFiles:
 
     def test_the_demo_says_what_it_needs(self) -> None:
         with pytest.raises(ConfigError, match=r"the demo needs a directory.*TMPDIR"):
-            job.run(lambda note: None, lambda *progress: None)
+            demo.run(lambda note: None, lambda *progress: None)
 
 
 @pytest.mark.usefixtures("deleted_directory")

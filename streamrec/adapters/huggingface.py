@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.adapters.pairs import check_stream
-from streamrec.config.extras import needs
+from streamrec.suggestions import needs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

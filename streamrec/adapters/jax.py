@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.adapters.pairs import Pairs, check_stream, pick
-from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.state.fingerprint import RankSummary, check_agreement
 from streamrec.streams import handle
 from streamrec.streams.ranks import Rank
+from streamrec.suggestions import needs
 
 with needs("streamrec.adapters.jax", "jax"):
     import jax

@@ -14,9 +14,9 @@ import numpy as np
 
 from streamrec.adapters.pairs import check_stream, pick
 from streamrec.adapters.passes import Passes
-from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
+from streamrec.suggestions import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.extras import needs
 from streamrec.errors import MalformedPosition
+from streamrec.suggestions import needs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamrec
 from streamrec.config.arguments import absolute_sources, options_of, place_text
-from streamrec.config.extras import needs
 from streamrec.config.places import absolute, escape
 from streamrec.config.plain_values import byte_size
 from streamrec.datasets.merge_shards import merge_index
@@ -26,6 +25,7 @@ from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.errors import ConfigError, StreamrecError, WrongFeatureType
 from streamrec.flow.bridge import Bridge
 from streamrec.stores.open import Stores
+from streamrec.suggestions import needs
 from streamrec.values.columns import Arrays, BytesColumn
 
 with needs("streamrec.adapters.ray", "ray"):

@@ -10,7 +10,6 @@ import numpy as np
 
 from streamrec.adapters.pairs import Names, Pairs, check_stream
 from streamrec.adapters.passes import Passes
-from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import SequenceFeatures, from_description
 from streamrec.formats.examples.image_spec import Image
@@ -22,6 +21,7 @@ from streamrec.formats.examples.specs import (
     VarLenFeature,
 )
 from streamrec.streams import handle
+from streamrec.suggestions import needs
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, array_of, cut, offsets_of
 
 with needs("streamrec.adapters.tensorflow", "tensorflow"):

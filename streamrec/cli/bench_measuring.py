@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _seconds(context: click.Context, _: click.Parameter, text: str | None) -> float | None:
     if text is None or context.resilient_parsing:
         return None
-    from streamrec.measure.quantities import parse_seconds
+    from streamrec.measure.simulation import parse_seconds
 
     try:
         return parse_seconds(text)

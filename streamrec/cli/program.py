@@ -13,15 +13,13 @@ import click
 from streamrec import __version__
 from streamrec.cli import INTERRUPTED
 from streamrec.cli.bench import bench
-from streamrec.cli.cat import cat
 from streamrec.cli.demo import demo
-from streamrec.cli.index import index, merge_index
-from streamrec.cli.info import info
+from streamrec.cli.info import cat, info
 from streamrec.cli.options import VARIABLE, complete, debug_option
 from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top
-from streamrec.cli.verify import verify
+from streamrec.cli.verify import index, merge_index, verify
 from streamrec.cli.which import which
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.masking import printable

@@ -105,7 +105,7 @@ def _write(
     """Write the datasets; return the facts to print, and the number of records left out."""
     from streamrec.datasets.reshard import Resharding, excluded_by, reshard
     from streamrec.datasets.shard_source import ShardSource
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits
 
     # `split` is another name of this verb, and says what is meant.
     if fractions is None and click.get_current_context().info_name == "split":

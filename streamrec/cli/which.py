@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.audit import print_audit
-from streamrec.cli.found_values import print_found
 from streamrec.cli.options import (
     debug_option,
     local_files,
@@ -18,15 +16,16 @@ from streamrec.cli.options import (
     storage_option,
     stream_options,
 )
+from streamrec.cli.verify import FAILED
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset_places import DeliveredRecord
+    from streamrec.streams.audit_check import AuditReport, RankReport
     from streamrec.streams.which_read import ReadRecord
-
 
 LARGEST_STATE = 64 << 20
 """Bytes of the largest file of states that is read: those of 10,000 ranks have less."""
@@ -342,7 +341,7 @@ def _print_records(
 ) -> None:
     """Print the record of each place; with JSON, beside its place."""
     from streamrec.cli.json_form import Examples
-    from streamrec.datasets.placed_records import records_at
+    from streamrec.datasets.found_records import records_at
 
     examples = Examples(features)
     waiting = []
@@ -359,3 +358,121 @@ def _print_records(
     examples.finish()
     if waiting:
         click.echo("\n".join(waiting).encode())
+
+
+def print_found(given: Mapping[str, Any], feature: str, path: Path) -> None:
+    """Print a line for each record that has a value of a file; standard error has the sums.
+
+    Args:
+        given: Settings of the dataset by name, among them its source.
+        feature: The feature.
+        path: The file, which has a value on each line.
+
+    Raises:
+        ConfigError: A setting is wrong, or the file or the feature cannot be used.
+    """
+    from streamrec.config import DatasetSettings, validate
+    from streamrec.datasets.found_records import find_values
+    from streamrec.masking import masked
+
+    if "source" not in given:
+        raise click.UsageError("there is no source; give a URL, or --config FILE")
+    values = _values_in(path)
+    found = find_values(validate(DatasetSettings, dict(given)), feature, values)
+    for one in found:
+        line = {"shard": masked(one.shard), "record": one.record, "value": one.values[0]}
+        click.echo(json.dumps(line, ensure_ascii=False).encode())
+    missing = len(values) - len({value for one in found for value in one.values})
+    click.echo(f"{len(found):,} records; {missing:,} of {len(values):,} values not found", err=True)
+
+
+def _values_in(path: Path) -> set[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"{path} cannot be read ({reason}); correct --values") from None
+    values = {line for line in text.splitlines() if line}
+    if not values:
+        raise ConfigError(f"{path} has no value; write each value on a line of its own")
+    return values
+
+
+AUDIT_COUNTS = (
+    "objects",
+    "nbytes",
+    "steps",
+    "computed",
+    "read",
+    "unchecked",
+    "skipped",
+    "masked",
+    "again",
+)
+"""The figures of a rank, as JSON has them."""
+
+
+def print_audit(
+    address: str, changes: Mapping[str, Any], rank: int | None, *, reads: bool, as_json: bool
+) -> None:
+    """Check an audit log, and print what was found; exit with 1 unless it agrees.
+
+    Args:
+        address: The log's directory.
+        changes: Settings that replace those of the log.
+        rank: The only rank to check; ``None``: all.
+        reads: Read the shards again where the records of a step cannot be computed.
+        as_json: Print JSON lines.
+    """
+    from streamrec.streams.audit_check import check_audit
+
+    options = changes.get("storage_options")
+    report = check_audit(address, changes, storage_options=options, rank=rank, reads=reads)
+    lines = _audit_json(report) if as_json else _audit_lines(report)
+    click.echo("\n".join(lines).encode())
+    if not report.agrees:
+        click.get_current_context().exit(FAILED)
+
+
+def _audit_json(report: AuditReport) -> Iterator[str]:
+    for one in report.ranks:
+        counts = {name: getattr(one, name) for name in AUDIT_COUNTS}
+        named = {"rank": one.rank, "world_size": one.world_size, **counts, "spans": one.spans}
+        yield json.dumps({**named, "faults": one.faults}, ensure_ascii=False)
+    yield json.dumps({"gaps": report.gaps, "agrees": report.agrees}, ensure_ascii=False)
+
+
+def _audit_lines(report: AuditReport) -> Iterator[str]:
+    for one in report.ranks:
+        yield f"rank {one.rank} of {one.world_size}: {', '.join(_audit_facts(one))}"
+    for one in report.ranks:
+        yield from one.faults
+    yield from report.gaps
+    unchecked = sum(one.unchecked for one in report.ranks)
+    if not report.agrees:
+        yield "the log does not agree with the settings, or is not complete"
+    elif unchecked:
+        yield f"nothing is missing, but {unchecked} steps were not compared; add --read for that"
+    else:
+        yield "all steps in the log are those of the settings"
+
+
+def _audit_facts(one: RankReport) -> Iterator[str]:
+    """Yield what the log has of a rank."""
+    from streamrec.report.words import count_of
+
+    yield count_of(one.steps, "step", "steps")
+    if one.spans:
+        yield f"from {min(one.spans)[0]} to {max(end for _, end in one.spans) - 1}"
+    told = {
+        "as computed": one.computed,
+        "as read again": one.read,
+        "not compared": one.unchecked,
+        "skipped": one.skipped,
+        "delivered again": one.again,
+    }
+    yield from (f"{count} {what}" for what, count in told.items() if count)
+    if one.masked:
+        yield count_of(one.masked, "masked record", "masked records")
+    if one.faults:
+        yield count_of(len(one.faults), "fault", "faults")

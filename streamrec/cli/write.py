@@ -250,7 +250,7 @@ def _conversion(
     **options: Any,
 ) -> Conversion:
     from streamrec.datasets.convert import Conversion, Shuffle
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits
     from streamrec.sources.source import Memory
 
     # Only what was typed: the opening of a kind has its own defaults.
@@ -277,7 +277,7 @@ def _on_ray() -> Any:
     try:
         from streamrec.adapters.ray import convert_on_ray
     except ImportError:
-        from streamrec.config.extras import install
+        from streamrec.suggestions import install
 
         raise click.UsageError(f"--engine ray needs Ray; {install('ray')}") from None
     return convert_on_ray

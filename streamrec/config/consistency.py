@@ -14,7 +14,7 @@ from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.config.cache import CacheSettings
+    from streamrec.config.cache_and_audit import CacheSettings
 
 Schedule: TypeAlias = list[tuple[int, dict[str, float]]]
 Known: TypeAlias = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from streamrec.config.cache import absolute_cache
+from streamrec.config.cache_and_audit import absolute_cache
 from streamrec.config.dataset import DatasetSettings
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.lazy_settings import LazySettings

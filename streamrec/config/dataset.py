@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from streamrec.config.arguments import plain_integer
-from streamrec.config.audit import AuditSettings, log_in_full, read_audit
-from streamrec.config.cache import CacheSettings, in_full, read_cache
+from streamrec.config.cache_and_audit import (
+    AuditSettings,
+    CacheSettings,
+    cache_in_full,
+    log_in_full,
+    read_audit,
+    read_cache,
+)
 from streamrec.config.consistency import CHECKS
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.plain_values import (
@@ -402,7 +408,7 @@ class DatasetSettings(LazySettings):
     holds, and 256 at most."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
-    cache: Annotated[CacheSettings | None, BeforeValidator(in_full)] = None
+    cache: Annotated[CacheSettings | None, BeforeValidator(cache_in_full)] = None
     """The cache of ranges of remote stores, or of batches: a size such as ``"10GiB"``, a folder,
     ``"memory"``, or a mapping of ``"of"`` (``"ranges"``, ``"pictures"``, ``"mapped"`` or
     ``"batches"``), ``"folder"``, ``"size"`` and ``"key"``."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypeAlias, T
 if TYPE_CHECKING:
     import numpy as np
 
-    from streamrec.config.cache import Kept
+    from streamrec.config.cache_and_audit import Kept
     from streamrec.config.dataset import Pack
 
 

@@ -56,7 +56,7 @@ _GCS = Scheme(
     variables=("GOOGLE_APPLICATION_CREDENTIALS",),
 )
 SCHEMES = {
-    "file": Scheme("file", "local.local_store.LocalStore", is_local=True),
+    "file": Scheme("file", "local_store.LocalStore", is_local=True),
     "memory": Scheme("memory", is_local=True),
     "http": _HTTP,
     "https": _HTTP,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamrec import __version__
-from streamrec.config.cores import usable_cores
+from streamrec.config.machine import usable_cores
 from streamrec.config.places import absolute as absolute_place
 from streamrec.datasets.dataset_manifest import SourcePlace
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
@@ -20,8 +20,7 @@ from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.pipeline.batch.functions import load
 from streamrec.plan.order.permutation import seed_of
-from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.splits import split_shards
+from streamrec.plan.order.shard_names import Task, split_shards
 from streamrec.sources.opening import KINDS, kind_of, open_source
 from streamrec.sources.reading import Reader, read_source
 from streamrec.sources.source import DEFAULT_MEMORY, Memory
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamrec.errors import DataError
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits
     from streamrec.sources.reading import ReadBlock
     from streamrec.sources.source import Source
     from streamrec.values.columns import BytesColumn

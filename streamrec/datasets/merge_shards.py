@@ -13,7 +13,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.formats.shards.index import Index, index_url
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import ShardNames, Task
-from streamrec.stores.folder import Folder
+from streamrec.stores.blocking import Folder
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:

@@ -21,9 +21,14 @@ from streamrec.formats.examples.features import FeatureParser, infer_features
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.index import plain_url, shared_ending
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.order.shard_names import ShardNames, Task, datasets_among
-from streamrec.plan.order.splits import SplitShards, split_shards
-from streamrec.stores.folder import Folder
+from streamrec.plan.order.shard_names import (
+    ShardNames,
+    SplitShards,
+    Task,
+    datasets_among,
+    split_shards,
+)
+from streamrec.stores.blocking import Folder
 from streamrec.stores.open import Stores, read_beside
 from streamrec.values.columns import BytesColumn, views
 from streamrec.values.record_rows import RecordRows
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
     from streamrec.datasets.shard_source import Progress, ShardSource
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits
 
 
 log = logging.getLogger("streamrec.write")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.arguments import options_of, place_text, source_texts
 from streamrec.config.dataset import LEAST_BUDGET
-from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.machine import automatic_budget
 from streamrec.config.places import absolute, escape
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of

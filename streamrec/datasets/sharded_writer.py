@@ -21,7 +21,7 @@ from streamrec.formats.examples.encode import encode_blocks
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import MOST_SHARDS, ShardNames, Task
-from streamrec.stores.folder import Folder
+from streamrec.stores.blocking import Folder
 from streamrec.values.columns import BytesColumn
 from streamrec.values.record_rows import RecordRows
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec import kernel
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.machine import automatic_budget
 from streamrec.config.places import escape
 from streamrec.errors import ConfigError, DataError, MalformedExample, WrongFeatureType
 from streamrec.flow.channel import EndOfStream

@@ -19,7 +19,7 @@ from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import owned_shards
-from streamrec.stores.folder import new_object
+from streamrec.stores.blocking import new_object
 from streamrec.values.record_rows import RecordBlock, RecordRows
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.feature_types import FeatureTypes
     from streamrec.plan.order.shard_names import ShardNames, Task
     from streamrec.stores.base.protocol import NewObject
-    from streamrec.stores.folder import Folder
+    from streamrec.stores.blocking import Folder
     from streamrec.values.columns import ByteArray, BytesColumn, Indices
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
-from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.machine import automatic_budget
 from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
 from streamrec.flow.cleanup import all_of, end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name

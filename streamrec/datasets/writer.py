@@ -18,7 +18,7 @@ from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.compression import Compressor, of_name
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, frame
 from streamrec.masking import masked
-from streamrec.stores.folder import new_object
+from streamrec.stores.blocking import new_object
 from streamrec.values.columns import Bytes, BytesColumn
 from streamrec.values.record_rows import RecordRows
 

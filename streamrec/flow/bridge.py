@@ -1,9 +1,14 @@
-"""The only way from synchronous code into an event loop: a loop in a thread of its own."""
+"""The only way from synchronous code into an event loop: a loop in a thread of its own.
+
+:class:`Recall` ends such waits from another thread, where nobody wants any more what they wait for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamrec.errors import ConfigError
@@ -11,7 +16,7 @@ from streamrec.flow import forks
 from streamrec.surroundings import has_threads, hold_standard_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 
@@ -129,3 +134,48 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # An ending interpreter shuts the thread pools down first, and tasks that use them fail.
     if threading.main_thread().is_alive():
         loop.default_exception_handler(context)
+
+
+class Recall:
+    """Ends the waits of a piece of work, which registers them by :func:`on_recall`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._enders: list[Callable[[], object]] = []
+        self._is_recalled = False
+
+    @contextlib.contextmanager
+    def covering(self) -> Iterator[None]:
+        """Cover the work inside; after it there is nothing left to end."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+            with self._lock:
+                self._enders.clear()
+
+    def recall(self) -> None:
+        """End the waits of the work, and those that it would begin."""
+        with self._lock:
+            self._is_recalled = True
+            enders = tuple(self._enders)
+        for end in enders:
+            end()
+
+    def add(self, end: Callable[[], object]) -> None:
+        """Register what ends a wait; where it is too late, it ends at once."""
+        with self._lock:
+            self._enders.append(end)
+            is_late = self._is_recalled
+        if is_late:
+            end()
+
+
+_current: ContextVar[Recall | None] = ContextVar("streamrec_recall", default=None)
+
+
+def on_recall(end: Callable[[], object]) -> None:
+    """Register what ends a wait of this thread; most work is never recalled."""
+    if (recall := _current.get()) is not None:
+        recall.add(end)

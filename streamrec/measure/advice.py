@@ -8,7 +8,7 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 from streamrec.errors import ConfigError
 from streamrec.flow.stages import GROUPS, Bottleneck
 from streamrec.measure.ceilings import Resources, memory_needs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.config.cache import Kept
+    from streamrec.config.cache_and_audit import Kept
     from streamrec.measure.evidence import Finding
     from streamrec.measure.figures import Figures
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from streamrec import __version__, kernel
-from streamrec.config.cores import usable_cores
+from streamrec.config.machine import usable_cores
 from streamrec.errors import ConfigError, DataError
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from streamrec.config.validation import Settings
-from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
+from streamrec.measure.simulation import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 from streamrec.report.words import duration, money, number, percent, rate, seconds, size
 
 if TYPE_CHECKING:

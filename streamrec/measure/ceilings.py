@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal, Self
 
 from streamrec.config.dataset import DEFAULT_LANES
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 from streamrec.config.schemes import line_of
 from streamrec.measure.figures import Ceiling, Cell
 from streamrec.measure.rates import read_rate, requests_of, used_part

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from streamrec.config.memory_budget import record_limit
+from streamrec.config.machine import record_limit
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe, dtype_names, is_pair, narrow
 from streamrec.formats.examples.features import as_stored, infer_features

@@ -15,14 +15,13 @@ from streamrec.flow.cleanup import end
 from streamrec.flow.cores import share_work
 from streamrec.flow.loop_delay import LoopShare
 from streamrec.flow.pool import DecodedMemory
-from streamrec.flow.silence import Silence
+from streamrec.flow.retry import Silence
 from streamrec.formats.examples.needs import decode_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
-from streamrec.pipeline.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher
 from streamrec.pipeline.fetch.inflating_queue import Inflater, InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
-from streamrec.pipeline.lane.batcher import Batcher
+from streamrec.pipeline.lane.batcher import Batcher, ExtentTracker
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, most_waiting

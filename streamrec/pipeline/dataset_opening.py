@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from streamrec.config.cores import fetch_process_count
-from streamrec.config.memory_budget import record_limit
+from streamrec.config.machine import fetch_process_count, record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
-from streamrec.flow.silence import Silence, cause_of
+from streamrec.flow.retry import Silence, cause_of
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamrec.config.memory_budget import batch_limit, pixel_limit
+from streamrec.config.machine import batch_limit, pixel_limit
 from streamrec.formats.examples.needs import DecodeLimits
 from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.config.cache import Kept
+    from streamrec.config.cache_and_audit import Kept
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Functions

@@ -9,7 +9,7 @@ import numpy as np
 from streamrec.errors import DataError, OutOfMemory, StoreError
 from streamrec.flow.cleanup import all_of
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
-from streamrec.formats.shards.resync import LARGEST
+from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, FrameScanner
 from streamrec.masking import masked
 from streamrec.stores.base.protocol import ObjectInfo, in_thread, read_range
@@ -49,7 +49,10 @@ def spread(shards: Sequence[str]) -> list[str]:
 
 
 async def sample_records(
-    stores: OpensStores, urls: Sequence[str], compression: str = "auto", largest: int = LARGEST
+    stores: OpensStores,
+    urls: Sequence[str],
+    compression: str = "auto",
+    largest: int = LARGEST_SHARD,
 ) -> list[FirstRecords]:
     """Read the first records of some shards, spread over all; none if no shard has any.
 
@@ -90,7 +93,7 @@ async def first_records(
     urls: Iterable[str],
     most: int = 256,
     compression: str = "auto",
-    largest: int = LARGEST,
+    largest: int = LARGEST_SHARD,
 ) -> FirstRecords | None:
     """Read the first records of the first shard that has any; ``None`` if none has.
 

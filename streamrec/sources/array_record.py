@@ -93,7 +93,7 @@ def _module() -> Any:
     try:
         return import_module("array_record.python.array_record_module")
     except ImportError:
-        from streamrec.config.extras import install
+        from streamrec.suggestions import install
 
         raise ConfigError(
             f"ArrayRecord is read by the package array_record; {install('arrayrecord')}"

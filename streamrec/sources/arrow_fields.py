@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.config.extras import install
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.sources.table import NOTHING
 from streamrec.sources.table_columns import DTYPES
 from streamrec.sources.table_values import EXACT, RowError, is_emptied, is_rounded
+from streamrec.suggestions import install
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:

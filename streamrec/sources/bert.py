@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError
-from streamrec.sources.documents import document_end, documents_of, list_files
+from streamrec.sources.bert_text import document_end, documents_of, list_files
 from streamrec.sources.source import Block, Option, SourceKind, files_digest, files_of
 from streamrec.sources.text_pieces import text_pieces, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits
     from streamrec.sources.bert_records import BertRecords
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.sources.text_pieces import TextPiece
@@ -121,7 +121,7 @@ def open_bert(
     if input_files_prefix and not metadata_files:
         raise ConfigError("--input-files-prefix needs --metadata-files; add it, or leave both")
     from streamrec.sources.bert_records import BertForm, BertRecords
-    from streamrec.sources.word_pieces import WordPieces
+    from streamrec.sources.bert_text import WordPieces
 
     settings = BertForm(**form)
     settings.check()

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.plan.order.splits import Splits
-    from streamrec.sources.documents import Document
-    from streamrec.sources.word_pieces import WordPieces
+    from streamrec.plan.order.shard_names import Splits
+    from streamrec.sources.bert_text import Document, WordPieces
     from streamrec.values.columns import Indices
 
 

@@ -24,7 +24,7 @@ from streamrec.sources.source import DEFAULT_MEMORY
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits
     from streamrec.sources.source import Memory, Option, Source
 
 KINDS = {

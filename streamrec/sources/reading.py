@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from streamrec.plan.order.shard_names import Task
-    from streamrec.plan.order.splits import Splits
+    from streamrec.plan.order.shard_names import Splits, Task
     from streamrec.sources.source import Block, Memory, Source
 
 AHEAD = 2

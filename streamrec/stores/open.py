@@ -15,7 +15,7 @@ from streamrec.config.places import escape, is_http, split_chain, unescape
 from streamrec.config.schemes import FSSPEC, line_of, prefix_of
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
-from streamrec.flow.silence import Silence, cause_of
+from streamrec.flow.retry import Silence, cause_of
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
@@ -42,7 +42,7 @@ from streamrec.surroundings import hold_standard_descriptors
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from streamrec.config.cache import CacheSettings
+    from streamrec.config.cache_and_audit import CacheSettings
     from streamrec.flow.shared_memory import SharedRanges
     from streamrec.stores.base.protocol import BeforeRequest
     from streamrec.stores.processes.fetch_processes import FetchProcesses

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 from streamrec.values.columns import size_of
 
 if TYPE_CHECKING:

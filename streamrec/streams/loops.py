@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
+from streamrec.flow.bridge import Recall
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.recall import Recall
 from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:

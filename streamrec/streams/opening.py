@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, overload
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
 from streamrec.config.habits import HABITS
-from streamrec.config.meanings import with_settings
+from streamrec.config.lazy_settings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from streamrec.config.launchers import find_launched_rank
+from streamrec.config.environment import find_launched_rank
 from streamrec.errors import ConfigError
 from streamrec.streams import workers
 

@@ -15,12 +15,11 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, Unpack
 
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 from streamrec.feeder.client.welcome import facts_of
 from streamrec.feeder.engine.engine import Engine, order_for
-from streamrec.flow.bridge import Bridge
+from streamrec.flow.bridge import Bridge, on_recall
 from streamrec.flow.cleanup import until_done
-from streamrec.flow.recall import on_recall
 from streamrec.pipeline.terms.memory_needs import Measures
 from streamrec.plan.reading.ranges import sent_bytes
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from streamrec.config import StreamSettings
-from streamrec.config.audit import AuditSettings, log_in_full, read_audit
+from streamrec.config.cache_and_audit import AuditSettings, log_in_full, read_audit
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.plain_values import (
     AUTO,

@@ -395,8 +395,7 @@ class Stream(SessionOwner, Generic[Item]):
                 length of time.
         """
         # A program that reports to nobody does not wait for their import.
-        from streamrec.streams.reports import Reporter
-        from streamrec.streams.targets import target_of
+        from streamrec.streams.reports import Reporter, target_of
 
         seconds = seconds_of(every, "every")
         labels = {"instance": gethostname(), "rank": str(self._rank().rank)}

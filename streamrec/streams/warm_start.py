@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.dataset import MIB
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 from streamrec.errors import FeedError, Stalled
 from streamrec.feeder.engine.engine import order_for
 from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS

@@ -36,9 +36,8 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.wire import messages
-from streamrec.wire.frame import Header, check_sizes, trailer
+from streamrec.wire.frame import Frame, FrameReader, Header, check_sizes, trailer
 from streamrec.wire.messages import BatchMessage, Credit, Kind, Message, Ping, Pong, Shared
-from streamrec.wire.reader import Frame, FrameReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

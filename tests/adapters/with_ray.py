@@ -23,8 +23,7 @@ from streamrec.adapters.ray import (
 )
 from streamrec.datasets.convert import Conversion, Destination
 from streamrec.devstore import DevStore
-from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.splits import Splits
+from streamrec.plan.order.shard_names import Splits, Task
 from tests.sources.texts import TEXT, vocabulary_file
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamrec as sr
-from streamrec.datasets import placed_records
+from streamrec.datasets import found_records
 from streamrec.stores.base.protocol import read_range
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
@@ -106,7 +106,7 @@ def test_each_chunk_is_read_once(source: str, monkeypatch: pytest.MonkeyPatch) -
         read.append((found.url, begin, end))
         return await whole(store, found, begin, end, **how)
 
-    monkeypatch.setattr(placed_records, "read_range", counted)
+    monkeypatch.setattr(found_records, "read_range", counted)
     places = cli("which", source, "--steps", "0:9", "--json", *PLAIN).out.splitlines()
     chunks = {(p["shard"], p["chunk_offset"], p["chunk_end"]) for p in map(json.loads, places)}
     shown = cli("which", source, "--steps", "0:9", "--show", *PLAIN).out.splitlines()

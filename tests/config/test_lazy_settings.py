@@ -3,23 +3,28 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamrec as sr
 from streamrec.config import DatasetSettings, Pack, StreamSettings, validate
-from streamrec.config.cache import CacheSettings
-from streamrec.config.lazy_settings import LazySettings, jsonable, read_plainly
+from streamrec.config.cache_and_audit import CacheSettings
+from streamrec.config.lazy_settings import LazySettings, jsonable, meanings, read_plainly
 from streamrec.config.validation import judge
 from streamrec.errors import ConfigError
 from streamrec.feeder.client.welcome import _Facts
 from streamrec.streams.start import FeederSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, 2, 7, -1, 1 << 16, (1 << 16) + 1, 4096, 8 << 20, 16 << 20),
@@ -208,3 +213,41 @@ def test_the_plain_form_is_that_of_pydantic() -> None:
     assert settings.cache is not None
     assert jsonable(settings.cache) == settings.cache.model_dump(mode="json")
     assert jsonable(settings.pack) == settings.model_dump(mode="json")["pack"]
+
+
+def test_every_setting_has_a_meaning() -> None:
+    assert set(meanings(StreamSettings)) == set(StreamSettings.model_fields)
+
+
+@pytest.mark.parametrize("function", [sr.open, sr.mix])
+def test_help_lists_each_setting_with_its_default(function: Callable[..., Any]) -> None:
+    said = pydoc.plain(pydoc.render_doc(function))
+    named = {"source", "features", "batch_size", "weights"}
+    named |= {"exhausted"} if function is sr.open else set()
+    for name, field in StreamSettings.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        assert name in named or f"\n    {name} = {default!r}: " in said
+    assert "seed = 0: The seed of all that is random" in said
+
+
+def test_help_names_the_values_that_a_setting_can_have() -> None:
+    for name, meaning in meanings(StreamSettings).items():
+        for value in literals(StreamSettings.model_fields[name].annotation):
+            assert value in {"auto", "infer"} or f'"{value}"' in meaning
+
+
+def literals(annotation: Any) -> Iterator[str]:
+    """Return the texts that a setting can be."""
+    if get_origin(annotation) is Literal:
+        yield from (value for value in get_args(annotation) if isinstance(value, str))
+    else:
+        for part in get_args(annotation):
+            yield from literals(part)
+
+
+@pytest.mark.parametrize("function", [sr.open, sr.mix, sr.connect])
+def test_help_names_nothing_that_an_installation_lacks(function: Callable[..., Any]) -> None:
+    said = pydoc.plain(pydoc.render_doc(function))
+    assert "docs/" not in said
+    assert ":class:" not in said
+    assert ":func:" not in said

@@ -16,8 +16,7 @@ from streamrec.datasets.reshard import Resharding, reshard
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.splits import Splits
+from streamrec.plan.order.shard_names import Splits, Task
 from streamrec.sources.generator import open_generator
 from streamrec.sources.picture_folder import PictureFolder, open_pictures
 from streamrec.sources.reading import Reader, read_source

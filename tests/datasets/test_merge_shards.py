@@ -13,7 +13,7 @@ from streamrec.devstore import DevStore
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.formats.shards.index import Index
 from streamrec.stores.base.new_object import GuardedObject, PartUpload
-from streamrec.stores.folder import Folder, new_object
+from streamrec.stores.blocking import Folder, new_object
 from streamrec.streams.sources import read_records
 from tests.datasets.datasets import manifest, names, records
 

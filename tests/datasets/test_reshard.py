@@ -20,7 +20,7 @@ from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, CorruptRecord, MissingFeature
 from streamrec.formats.examples.specs import VarLenFeature
-from streamrec.plan.order.splits import Splits
+from streamrec.plan.order.shard_names import Splits
 from streamrec.values.columns import cut
 from tests.datasets.datasets import contents, manifest, names, records
 

@@ -29,7 +29,7 @@ from streamrec.datasets.writer import TFRecordWriter
 from streamrec.errors import ConfigError, StoreError
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.plan.order.shard_names import ShardNames, Task
-from streamrec.stores.folder import Folder
+from streamrec.stores.blocking import Folder
 from streamrec.streams.sources import read_records
 from streamrec.values.columns import BytesColumn
 from streamrec.values.record_rows import RecordRows

@@ -26,7 +26,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
-from streamrec.stores.folder import write_object
+from streamrec.stores.blocking import write_object
 from streamrec.values.columns import BytesColumn
 
 pytestmark = pytest.mark.both_kernels

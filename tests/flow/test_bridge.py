@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.flow.bridge import Bridge, new_event_loop
+from streamrec.flow.bridge import Bridge, Recall, new_event_loop, on_recall
 from tests.forked_children import in_forked_child
 
 # Python 3.12 and later warn of each fork of a process with several threads, as this one is.
@@ -213,3 +213,37 @@ def test_an_end_that_is_not_waited_for() -> None:
     gate.set()
     bridge.close()
     assert task.done()
+
+
+def test_it_ends_a_wait_of_another_thread() -> None:
+    recall, waits, ended = Recall(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with recall.covering():
+            on_recall(ended.set)
+            waits.set()
+            ended.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    waits.wait()
+    recall.recall()
+    thread.join()
+    assert ended.is_set()
+
+
+def test_it_ends_waits_that_would_begin() -> None:
+    recall, ended = Recall(), threading.Event()
+    recall.recall()
+    with recall.covering():
+        on_recall(ended.set)
+        assert ended.is_set()
+
+
+def test_behind_the_work_nothing_is_ended() -> None:
+    recall, ended = Recall(), threading.Event()
+    with recall.covering():
+        on_recall(ended.set)
+    recall.recall()
+    on_recall(ended.set)
+    assert not ended.is_set()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from streamrec.errors import DataError, StreamrecError
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.examples.example import encode_sequence_example
-from streamrec.formats.tensors.tensor import parse_tensor, serialize_tensor
-from streamrec.formats.tensors.tensor_types import decode_raw
+from streamrec.formats.tensor import parse_tensor, serialize_tensor
+from streamrec.formats.tensor_types import decode_raw
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
 from tests.support import examples

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import DataError
-from streamrec.formats.tensors.tensor import (
+from streamrec.formats.tensor import (
     _PROTO,
     LARGEST_REPETITION,
     parse_tensor,
     serialize_tensor,
 )
-from streamrec.formats.tensors.tensor_types import as_tensor_type
+from streamrec.formats.tensor_types import as_tensor_type
 
 TYPES = ["float32", "int8", "uint64", "bool", "complex64", "float16", "string", "int64"]
 

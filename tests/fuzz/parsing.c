@@ -82,7 +82,7 @@ static void choose_first(struct chosen *chosen, const struct records *records, i
     for (int64_t k = 0; k < count; k++) choose_record(chosen, records, k);
 }
 
-/* -- Memory, as streamrec/kernel/native/columns.py gives it -------------------------------------- */
+/* -- Memory, as streamrec/kernel/native/examples.py gives it -------------------------------------- */
 
 struct parsed {
     const struct sr_schema *schema;

@@ -1,5 +1,5 @@
 /* What the targets of Examples and of SequenceExamples share: a schema and records out of an input,
-   memory as streamrec/kernel/native/columns.py gives it, and what must hold of the result. */
+   memory as streamrec/kernel/native/examples.py gives it, and what must hold of the result. */
 #ifndef SR_FUZZ_PARSING_H
 #define SR_FUZZ_PARSING_H
 

@@ -27,7 +27,7 @@ def test_faults() -> None:
 
 def test_forms_and_types_of_columns() -> None:
     columns = pytest.importorskip(
-        "streamrec.kernel.native.columns",
+        "streamrec.kernel.native.examples",
         reason="the extension is not built",
         exc_type=ImportError,
     )

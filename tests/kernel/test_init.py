@@ -10,8 +10,7 @@ import pytest
 from streamrec import kernel
 from streamrec.errors import ConfigError
 from streamrec.kernel import choice, reference
-from streamrec.kernel.choice import VARIABLE, choose
-from streamrec.kernel.notice import KernelNotice
+from streamrec.kernel.choice import VARIABLE, KernelNotice, choose
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 HERE = {"python": "streamrec.kernel.reference", "native": "streamrec.kernel.native"}

@@ -8,7 +8,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings
-from streamrec.config.cache import CacheSettings
+from streamrec.config.cache_and_audit import CacheSettings
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.batch.functions import Function, Functions

@@ -11,8 +11,7 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.splits import Splits
+from streamrec.plan.order.shard_names import Splits, Task
 from streamrec.sources import bert
 from streamrec.sources.bert import open_bert
 from streamrec.sources.reading import Reader, read_source

@@ -18,8 +18,7 @@ from streamrec.sources.bert_records import (
     _tokenize,
     cut_pair,
 )
-from streamrec.sources.documents import Document
-from streamrec.sources.word_pieces import WordPieces
+from streamrec.sources.bert_text import Document, WordPieces
 from tests.sources.texts import SPECIAL, vocabulary_file
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import pytest
 
 from streamrec.datasets.convert import Destination, convert
 from streamrec.errors import DataError, FunctionFailed, WrongFeatureType
-from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.splits import Splits
+from streamrec.plan.order.shard_names import Splits, Task
 from streamrec.sources.generator import PIECE, open_generator
 from streamrec.sources.reading import Reader, read_source
 from tests.datasets.datasets import manifest, names

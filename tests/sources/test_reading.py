@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import pytest
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.splits import Splits
+from streamrec.plan.order.shard_names import Splits, Task
 from streamrec.sources.reading import AHEAD, Reader, read_source
 from streamrec.sources.source import COPIES, Block, Divisible, Memory
 from streamrec.values.columns import BytesColumn

@@ -15,7 +15,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import StoreMisbehaved
-from streamrec.stores.folder import Folder
+from streamrec.stores.blocking import Folder
 from tests.stores.conformance import (
     Backend,
     Bench,

@@ -14,7 +14,7 @@ import pytest
 import streamrec as sr
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
 from streamrec.stores.base.new_object import GuardedObject, PartUpload
-from streamrec.stores.folder import new_object, write_object
+from streamrec.stores.blocking import new_object, write_object
 from streamrec.stores.http.http_store import RangeClient
 from tests.stores.conformance import (
     DATA,
@@ -32,8 +32,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from streamrec.stores.http.http_body import HttpBody
-    from streamrec.stores.http.range_requests import RangedGet
+    from streamrec.stores.http.http_ranges import HttpBody, RangedGet
 
 ENDPOINT = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import subprocess
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ import pytest
 
 import streamrec as sr
 from streamrec.devstore import DevStore, FaultRule
-from streamrec.errors import AuditFailed, ConfigError
-from streamrec.streams import audit_log, audit_writer
+from streamrec.errors import AccessDenied, AuditFailed, ConfigError, StoreUnavailable
+from streamrec.streams import audit_log
 from streamrec.streams.audit_check import check_audit
+from streamrec.streams.audit_log import MOST_WAITING, PartWriter, Waiting
 from streamrec.streams.audit_part import Part, digest_of
 from tests.feeder.support import serving
 from tests.pipeline.small_datasets import settings_of, write, write_index
@@ -389,7 +391,7 @@ def test_a_log_that_cannot_be_written_ends_the_stream(source: str, tmp_path: Pat
 async def test_a_busy_store_is_asked_again(
     source: str, store: DevStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_writer, "DELAYS", (0.0,) * 9)
+    monkeypatch.setattr(audit_log, "DELAYS", (0.0,) * 9)
     store.faults = [FaultRule(path="audit", status=503, first=3)]
     options = {**store.storage_options, "config_kwargs": {"retries": {"max_attempts": 0}}}
     audit = {"url": "s3://logs/run", "storage_options": options}
@@ -417,7 +419,7 @@ def test_credentials_that_are_refused_are_told_after_the_first_steps(
 def test_the_end_of_a_block_raises_it(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_writer, "DELAYS", ())
+    monkeypatch.setattr(audit_log, "DELAYS", ())
     (tmp_path / "file").touch()
     with contextlib.ExitStack() as stack:
         stack.enter_context(pytest.raises(AuditFailed))
@@ -464,3 +466,131 @@ def test_packs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not go with pack"):
         next(stream)
     stream.close()
+
+
+class FakePart(Part):
+    """A part of which only the bytes matter."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def encode(self) -> bytes:
+        return self.data
+
+
+class Store:
+    """A failing that fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, bytes]] = []
+        self.failures: list[Exception] = []
+        self.attempts = 0
+        self.failed = threading.Event()
+
+    def write(self, url: str, data: bytes) -> None:
+        self.attempts += 1
+        if self.failures:
+            self.failed.set()
+            raise self.failures.pop(0)
+        self.written.append((url, data))
+
+
+@pytest.fixture
+def failing() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def ends() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def writer(failing: Store, ends: list[str], monkeypatch: pytest.MonkeyPatch) -> PartWriter:
+    monkeypatch.setattr(audit_log, "DELAYS", (0.0, 0.0))
+    return PartWriter(failing.write, lambda: ends.append("ended"))
+
+
+def add(writer: PartWriter, *names: str) -> None:
+    for name in names:
+        writer.add(Waiting(name, FakePart(name.encode())))
+
+
+def test_objects_are_written_in_their_order(
+    writer: PartWriter, failing: Store, ends: list[str]
+) -> None:
+    add(writer, "a", "b", "c")
+    writer.close()
+    assert failing.written == [("a", b"a"), ("b", b"b"), ("c", b"c")]
+    assert ends == ["ended"]
+    writer.close()
+    add(writer, "d")
+    writer.close()
+    assert failing.written[3:] == [("d", b"d")]
+
+
+def test_what_may_pass_is_tried_again(writer: PartWriter, failing: Store) -> None:
+    failing.failures = [StoreUnavailable("busy") for _ in range(2)]
+    add(writer, "a")
+    writer.close()
+    assert (failing.attempts, failing.written) == (3, [("a", b"a")])
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("busy"), AccessDenied("no"), OSError("full")])
+def test_a_failure_is_raised_and_the_object_kept(
+    writer: PartWriter, failing: Store, failure: Exception
+) -> None:
+    failing.failures = [failure] * 20
+    add(writer, "a")
+    with pytest.raises(AuditFailed, match=f"{type(failure).__name__}: ") as raised:
+        writer.close()
+    assert raised.value.url == "a"
+    assert failing.written == []
+    # Tried for the object, and once more for the end; only what may pass is tried in between.
+    assert failing.attempts == (6 if isinstance(failure, StoreUnavailable) else 2)
+    failing.failures.clear()
+    add(writer, "b")
+    writer.close()
+    assert [url for url, _ in failing.written] == ["a", "b"]
+
+
+def test_a_check_raises_once_and_has_it_tried_again(writer: PartWriter, failing: Store) -> None:
+    failing.failures = [AccessDenied("no")]
+    writer.check()
+    add(writer, "a")
+    assert failing.failed.wait(60)
+    with pytest.raises(AuditFailed, match="AccessDenied"):
+        while True:  # the failure is noted a moment after it came
+            writer.check()
+    writer.check()
+    writer.close()
+    assert [url for url, _ in failing.written] == ["a"]
+
+
+def test_a_store_that_hangs_ends_the_stream(
+    writer: PartWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "PATIENCE", 0.01)
+    gate = threading.Event()
+    monkeypatch.setattr(writer, "_write", lambda *_: gate.wait(60))
+    add(writer, *map(str, range(MOST_WAITING)))
+    writer.check()
+    add(writer, "one more")
+    with pytest.raises(AuditFailed, match="does not answer"):
+        writer.check()
+    thread = writer._thread
+    with pytest.raises(AuditFailed, match="does not answer"):
+        writer.close()
+    gate.set()
+    assert thread is not None
+    thread.join(60)
+    assert not writer._waiting
+
+
+def test_an_end_waits_for_nobody(writer: PartWriter, failing: Store, ends: list[str]) -> None:
+    add(writer, "a")
+    thread = writer._thread
+    writer.end()
+    assert thread is not None
+    thread.join(60)
+    assert (failing.written, ends) == ([("a", b"a")], ["ended"])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.machine import memory_budget
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.engine.engine import Engine, order_for

@@ -11,7 +11,7 @@ import streamrec as sr
 from streamrec.config.habits import METHODS
 from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
-from streamrec.stores.local.local_store import LocalStore
+from streamrec.stores.local_store import LocalStore
 from tests.by_day import each_once
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from streamrec.pipeline.lane.damage_policy import CorruptionLog
 from streamrec.pipeline.lane.filter_stage import Filter
 from streamrec.plan.state.fingerprint import names_digest
 from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.http.range_requests import RangedGet
+from streamrec.stores.http.http_ranges import RangedGet
 from streamrec.stores.http.transport import Transport
 from streamrec.streams import handle
 from streamrec.wire.messages import Hello

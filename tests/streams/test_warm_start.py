@@ -13,7 +13,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.memory_budget import record_limit
+from streamrec.config.machine import record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.engine.engine import Engine

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 from streamrec.plan.state.fingerprint import RankSummary, check_agreement
 from streamrec.streams import handle
+from streamrec.suggestions import needs
 
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream

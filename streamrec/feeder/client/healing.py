@@ -29,9 +29,9 @@ from streamrec.feeder.client.client import (
 from streamrec.feeder.client.failover import Failover, Pause
 from streamrec.feeder.client.session import StreamPart, state_of
 from streamrec.feeder.client.welcome import check_same
+from streamrec.flow.bridge import on_recall
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
-from streamrec.flow.recall import on_recall
 from streamrec.pipeline.terms.memory_needs import COUNTERS
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamrec.config.cores import worker_count
-from streamrec.config.memory_budget import daemon_budget, memory_budget
+from streamrec.config.machine import daemon_budget, memory_budget, worker_count
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.signals import Notifier, dumping, reloading

@@ -29,8 +29,7 @@ from prometheus_client.registry import Collector
 
 from streamrec.feeder.access.address import host_and_port
 from streamrec.feeder.operate.status_port import StatusPort, host_check
-from streamrec.feeder.page.late_ranks import LateLog
-from streamrec.feeder.page.samples import EVERY, Samples
+from streamrec.feeder.page.samples import EVERY, LateLog, Samples
 from streamrec.feeder.page.view import view_of
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.timings import BOUNDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from streamrec.feeder.page.late_ranks import MOST_NAME, late_ranks
+from streamrec.feeder.page.samples import MOST_NAME, late_ranks
 from streamrec.flow.stages import BOXES, RESOURCES, TABLE
 from streamrec.flow.timings import add_up
 from streamrec.report.charts import Line

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec import kernel
-from streamrec.config.memory_budget import shared_limit
+from streamrec.config.machine import shared_limit
 from streamrec.errors import FeederDraining, StreamrecError
 from streamrec.feeder.access.address import Address, check_exposure
 from streamrec.feeder.client.shared import Outboxes

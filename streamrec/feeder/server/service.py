@@ -15,13 +15,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from streamrec.config.cores import usable_cores, worker_count
 from streamrec.config.dataset import LEAST_BUDGET
-from streamrec.config.memory_budget import (
+from streamrec.config.machine import (
     daemon_batch_limit,
     daemon_budget,
     daemon_pixel_limit,
     memory_budget,
+    usable_cores,
+    worker_count,
 )
 from streamrec.config.server_settings import ServerSettings
 from streamrec.errors import ConfigError, FeederDraining, FeederRefused

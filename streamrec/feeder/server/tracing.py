@@ -8,9 +8,9 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.extras import install
 from streamrec.errors import ConfigError, FeederDraining, FeederLost, StreamrecError
 from streamrec.flow.cleanup import finish
+from streamrec.suggestions import install
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

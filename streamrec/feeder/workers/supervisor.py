@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ByteSize, SecretStr
 
-from streamrec.config.memory_budget import shared_limit
+from streamrec.config.machine import shared_limit
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.access.tokens import Grant
 from streamrec.feeder.engine.engine import order_for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamrec.config.memory_budget import MOST_PIXELS
+from streamrec.config.machine import MOST_PIXELS
 from streamrec.errors import BatchTooLarge, ConfigError, PictureTooLarge
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.examples.faults import ColumnFault, Need

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from streamrec.config.memory_budget import MOST_PIXELS
+from streamrec.config.machine import MOST_PIXELS
 from streamrec.errors import ConfigError, MalformedImage, UnsupportedFormat
 from streamrec.formats.images.jpeg import read as read_jpeg
 from streamrec.formats.images.picture import (

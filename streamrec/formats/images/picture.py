@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.config.extras import install
-from streamrec.config.memory_budget import MOST_PIXELS
+from streamrec.config.machine import MOST_PIXELS
 from streamrec.errors import (
     ConfigError,
     DataError,
@@ -22,6 +21,7 @@ from streamrec.errors import (
     PictureTooLarge,
     WrongFeatureType,
 )
+from streamrec.suggestions import install
 from streamrec.surroundings import has_gil
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from streamrec.kernel.native.examples import Parser as Parser
 from streamrec.kernel.native.frames import corrupt_row as corrupt_row
 from streamrec.kernel.native.frames import crc32c as crc32c
 from streamrec.kernel.native.frames import frame_records as frame_records
+from streamrec.kernel.native.frames import gather as gather
 from streamrec.kernel.native.frames import masked_crc32c as masked_crc32c
 from streamrec.kernel.native.frames import scan_frames as scan_frames
-from streamrec.kernel.native.mappings import encode_plain as encode_plain
 from streamrec.kernel.native.pictures import unfilter as unfilter
 from streamrec.kernel.native.records import MessageEncoder as MessageEncoder
-from streamrec.kernel.native.rows import gather as gather
+from streamrec.kernel.native.records import encode_plain as encode_plain

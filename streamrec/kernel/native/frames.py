@@ -1,4 +1,4 @@
-"""CRC32C and TFRecord frames, by the extension."""
+"""CRC32C, TFRecord frames and rows of records, by the extension."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, mask
-from streamrec.kernel.native.rows import hold
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, fresh, mask
+from streamrec.kernel.native.examples import Room, hold, layout
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
+    from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes, Indices
     from streamrec.values.record_rows import RecordRows
 
@@ -85,3 +87,17 @@ def frame_records(rows: RecordRows) -> ByteArray:
     frames = np.empty(rows.nbytes + len(rows) * (HEADER + FOOTER), np.uint8)
     _native.frame(hold(rows), frames)
     return frames
+
+
+def gather(rows: RecordRows, allocate: Allocate = fresh) -> BytesColumn:
+    """Copy the payloads of rows into one column.
+
+    Args:
+        rows: The records.
+        allocate: The source of memory for a large column.
+    """
+    (place,), sizes = layout([rows.nbytes])
+    values = Room(sizes, allocate).array((rows.nbytes,), np.dtype(np.uint8), place)
+    offsets = np.empty(len(rows) + 1, np.int64)
+    _native.gather(hold(rows), values, offsets)
+    return BytesColumn(values, offsets)

@@ -1,4 +1,4 @@
-"""Serialized messages from columns, by the extension."""
+"""Serialized messages from columns and from single mappings, by the extension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamrec.values.aligned import empty
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamrec.kernel.contract import FieldColumn
     from streamrec.values.columns import Indices
@@ -95,3 +95,18 @@ def _described(field: FieldColumn) -> tuple[Any, ...]:
     values = np.require(values, requirements=["C", "A"])
     splits = np.require(splits, np.int64, ["C", "A"])
     return width, field.heads, field.omits_last, values, splits, missing
+
+
+def encode_plain(features: Mapping[str, Any], codes: dict[str, int] | None = None) -> bytes | None:
+    """Serialize a mapping of plain values as one Example, if it is one.
+
+    Args:
+        features: The values by the features' names. A ``dict`` of ``bytes``, ``str``, ``int``,
+            ``float``, lists and tuples of them, and NumPy's arrays is one of plain values.
+        codes: The field of ``Feature`` that each feature must have.
+
+    Returns:
+        The message; ``None`` where values are not plain, have no representation, or are of other
+        types than ``codes`` says.
+    """
+    return _native.encode(features, codes, np.ndarray)

@@ -1,4 +1,4 @@
-"""CRC32C and TFRecord frames, in Python."""
+"""CRC32C, TFRecord frames and rows of records, in Python."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import crc32c as _crc32c
 import numpy as np
 
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, mask
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, fresh, mask
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
+    from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes
     from streamrec.values.record_rows import RecordRows
 
@@ -107,3 +109,16 @@ def frame_records(rows: RecordRows) -> ByteArray:
         parts += (payload, _CRC.pack(masked_crc32c(payload)))
     # A bytearray, since an array over bytes cannot be written to.
     return np.frombuffer(bytearray().join(parts), np.uint8)
+
+
+def gather(
+    rows: RecordRows,
+    allocate: Allocate = fresh,  # noqa: ARG001 - joining brings its own memory
+) -> BytesColumn:
+    """Copy the payloads of rows into one column.
+
+    Args:
+        rows: The records.
+        allocate: Not used: joining brings its own memory.
+    """
+    return BytesColumn.of(list(rows.payloads()))

@@ -1,4 +1,4 @@
-"""Serialized messages from columns, in Python.
+"""Serialized messages from columns and from single mappings, in Python.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from streamrec.values.columns import BytesColumn, offsets_of
 from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -179,3 +179,14 @@ def _varints(left: npt.NDArray[np.uint64]) -> tuple[ByteArray, ByteArray]:
         lengths += more.view(np.uint8)
         left = left >> np.uint64(7)
     return octets[taken], lengths
+
+
+def encode_plain(
+    features: Mapping[str, Any],  # noqa: ARG001 - it is never plain enough
+    codes: dict[str, int] | None = None,  # noqa: ARG001
+) -> bytes | None:
+    """Return ``None``, so that the encoder for all values is called.
+
+    That one stands in ``formats.examples``, and is the specification of this function in C.
+    """
+    return None

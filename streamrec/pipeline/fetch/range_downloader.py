@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.cleanup import end
-from streamrec.flow.retry import Backoff, RetryRate
-from streamrec.flow.silence import Silence
+from streamrec.flow.retry import Backoff, RetryRate, Silence
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.reading.hedging import Hedging

@@ -1,6 +1,7 @@
 """Merges the lanes' ready records and cuts them into batches.
 
-Records leave in the round robin's order, or, with ``ordered=False``, as the lanes have them.
+Records leave in the round robin's order, or, with ``ordered=False``, as the lanes have them. The
+extents that the lanes are in are followed for the position of a batch.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import numpy as np
 from streamrec.pipeline.batch.decoder import Chunk, empty_chunk
 from streamrec.plan.order.coordinates import LANE, OWN, POINT
 from streamrec.plan.order.round_robin import first_come, first_come_before, merge, merge_before
+from streamrec.plan.order.shard_order import Extent
 from streamrec.values.record_rows import interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.lane import Lane
+    from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.order.round_robin import Merge
+    from streamrec.values.columns import Indices
 
 LARGEST_MERGE = 8192
 """The most rows that one merge takes beyond those that are wanted. A merge has a fixed cost for
@@ -155,3 +160,53 @@ class Batcher:
         if dropped:
             self.cut(dropped)
             self._skip -= dropped
+
+
+class ExtentTracker:
+    """The current extents of a run's sublanes, looked up only when they change."""
+
+    def __init__(self, plan: RunPlan, shards: Shards) -> None:
+        self._plan = plan
+        self._shards = shards
+        lanes = len(plan.own_lanes)
+        self._numbers = np.full((lanes, len(plan.sublanes) // lanes), -1, np.int64)
+        self._begins = self._numbers.copy()
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.sublanes)  # lane after lane
+        self._inside: bytes | None = None  # which sublanes are inside an extent; None: unknown
+        self._sizes = self._numbers
+        self.epoch = 0
+        """The lowest epoch of the extents."""
+
+    def follow(self, points: Structured) -> None:
+        """Look up the extents that have changed; ``points`` are those of a position."""
+        numbers = points["extent"].reshape(self._numbers.shape)
+        # Not by NumPy, whose reductions release the GIL: decoding threads would take it.
+        if numbers.tobytes() == self._numbers.tobytes():
+            return
+        changed = np.flatnonzero(numbers != self._numbers).tolist()
+        self._numbers = numbers.copy()
+        lanes, sources = numbers.shape
+        for place in changed:
+            j, source = divmod(place, sources)
+            order, lane = self._plan.sublanes[source * lanes + j]
+            extent = order.extent(lane, numbers.item(place))
+            self._extents[place] = extent
+            self._begins.flat[place] = extent.begin
+        self._inside = None
+        self.epoch = min(extent.epoch for extent in self._extents)
+
+    def sizes(self, points: Structured, lanes: Structured) -> Indices:
+        """Return the sizes in bytes of the shards that sublanes are in the middle of; else 0.
+
+        Returns:
+            int64 ``[lanes, sources]``, as a position has them.
+        """
+        begun = (lanes["row"] | lanes["part"]) > 0
+        inside = (points["offset"].reshape(self._begins.shape) > self._begins) | begun[:, None]
+        if self._inside != inside.tobytes():
+            self._inside = inside.tobytes()
+            extents = zip(self._extents, inside.ravel().tolist(), strict=True)
+            size_of = self._shards.size_of
+            sizes = [size_of(extent.shard) * within for extent, within in extents]
+            self._sizes = np.array(sizes, np.int64).reshape(inside.shape)
+        return self._sizes

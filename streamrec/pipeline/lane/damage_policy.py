@@ -223,7 +223,7 @@ class Quarantine:
             raise AccessDenied(
                 f"a link leads out of the quarantine {masked(self._url)}; remove the link", url=url
             )
-        from streamrec.stores.folder import write_object
+        from streamrec.stores.blocking import write_object
 
         write_object(url, content, self._options, make_directory=True)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.config.dataset import NamingPack
-from streamrec.config.memory_budget import record_limit
+from streamrec.config.machine import record_limit
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.examples.packing import Packer
 from streamrec.formats.shards.tfrecord import FrameScanner

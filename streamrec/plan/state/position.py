@@ -13,9 +13,17 @@ import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
 from streamrec.masking import type_of
-from streamrec.plan.order.coordinates import LANE, OWN, POINT, POINTS, flat, structured
+from streamrec.plan.order.coordinates import (
+    LANE,
+    OWN,
+    POINT,
+    POINTS,
+    flat,
+    pack,
+    structured,
+    unpack,
+)
 from streamrec.plan.state.fingerprint import Fingerprint
-from streamrec.plan.state.packed_rows import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,8 +15,7 @@ import numpy as np
 from streamrec.config.schemes import SCHEMES
 from streamrec.errors import ConfigError, ObjectChanged, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import wait_out
-from streamrec.flow.retry import Backoff, retry
-from streamrec.flow.silence import Silence
+from streamrec.flow.retry import Backoff, Silence, retry
 from streamrec.masking import masked_repr
 from streamrec.stores.base.troubles import tell
 

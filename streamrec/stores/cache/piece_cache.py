@@ -11,8 +11,8 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamrec.config.cache import MEMORY, default_folder
-from streamrec.config.memory_budget import memory_share
+from streamrec.config.cache_and_audit import MEMORY, default_folder
+from streamrec.config.machine import memory_share
 from streamrec.errors import ConfigError
 from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory, key_of
 from streamrec.surroundings import expand_user
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from streamrec.config.cache import CacheSettings
+    from streamrec.config.cache_and_audit import CacheSettings
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.cache.shelves import Piece, ShelvedPiece

@@ -30,8 +30,8 @@ from streamrec.stores.base.protocol import (
 )
 from streamrec.stores.base.troubles import Expired, plain
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
+from streamrec.stores.http.http_ranges import RangedGet
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.transport import OPTIONS, check_proxies, transport_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gcsfs.core import GCSFileSystem
 
     from streamrec.stores.base.protocol import BeforeRequest, NewObject
-    from streamrec.stores.http.http_body import HttpBody
+    from streamrec.stores.http.http_ranges import HttpBody
 
 
 KIND = "application/octet-stream"

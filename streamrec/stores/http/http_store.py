@@ -22,11 +22,12 @@ from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import meaning_of
 from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, let_pass
 from streamrec.stores.base.troubles import code_of, refusal, seconds_to_wait
-from streamrec.stores.http.http_body import HttpBody, give_back
-from streamrec.stores.http.range_requests import (
+from streamrec.stores.http.http_ranges import (
+    HttpBody,
     RangedGet,
     RangeResponse,
     check_response,
+    give_back,
     size_from_416,
 )
 from streamrec.stores.http.transport import OPTIONS, Transport, check_proxies, transport_of

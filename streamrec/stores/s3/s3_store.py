@@ -31,8 +31,8 @@ from streamrec.stores.base.protocol import (
 from streamrec.stores.base.troubles import Expired, WrongRegion, plain
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
+from streamrec.stores.http.http_ranges import RangedGet
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.s3.presign import Presigner, get_object, list_objects
 from streamrec.stores.s3.s3_options import (
     check_options,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from streamrec.stores.base.protocol import BeforeRequest, NewObject
-    from streamrec.stores.http.http_body import HttpBody
+    from streamrec.stores.http.http_ranges import HttpBody
     from streamrec.stores.s3.presign import SignedUrl, UnsignedRequest
 
 
@@ -339,9 +339,9 @@ class S3Store:
 
 def _uploads() -> Any:
     """Return the module that writes by s3fs; called in threads, as its import takes long."""
-    from streamrec.stores.s3 import s3_upload
+    from streamrec.stores.s3 import s3_sdk
 
-    return s3_upload
+    return s3_sdk
 
 
 def _path_in(url: str) -> str:

@@ -20,7 +20,7 @@ from streamrec.errors import RemoteProtocolError, StreamrecError
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.state.packed_rows import pack
+from streamrec.plan.order.coordinates import pack
 from streamrec.streams import handle
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.messages import (

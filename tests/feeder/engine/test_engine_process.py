@@ -40,7 +40,7 @@ def said(store: str, order: bytes) -> list[str]:
         ("s3://", "streamrec.stores.s3.s3_store"),
         at_night("gs://", "streamrec.stores.gcs.gcs_store"),
         at_night("https://", "streamrec.stores.http.http_store"),
-        ("/", "streamrec.stores.local.local_store"),
+        ("/", "streamrec.stores.local_store"),
         at_night("ftp://", "streamrec.stores.fsspec.filesystem_store"),
         ("nothing://", "streamrec.stores.open"),
         ("", "streamrec.stores.open"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.feeder.page.late_ranks import MOST_NAME
+from streamrec.feeder.page.samples import MOST_NAME
 from streamrec.feeder.page.view import (
     MOST_ROWS,
     path_of,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
-from streamrec.config.memory_budget import MOST_PIXELS
+from streamrec.config.machine import MOST_PIXELS
 from streamrec.datasets import pictures
 from streamrec.errors import (
     ConfigError,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import AccessDenied, StoreError, StoreMisbehaved, StoreUnavailable
-from streamrec.plan.reading.key_space import FIRST
 from streamrec.stores.base.pages import (
+    FIRST,
     LATER_RETRIES,
     LONGEST_WAIT,
     RETRIES,
@@ -23,7 +23,7 @@ from streamrec.stores.base.pages import (
 from streamrec.stores.base.protocol import ObjectInfo
 from tests.cancellation import TURNS, cancel_in_every_turn
 from tests.pipeline.simulated_store import simulated
-from tests.plan.reading.test_key_space import KEYS
+from tests.stores.base.test_pages_spans import KEYS
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

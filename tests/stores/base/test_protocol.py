@@ -26,7 +26,7 @@ from streamrec.stores.base.protocol import (
     split_bucket,
     version_of,
 )
-from streamrec.stores.local.local_store import LocalStore
+from streamrec.stores.local_store import LocalStore
 from streamrec.stores.stored_files import find_files
 from tests.pipeline import scripted_store
 from tests.pipeline.scripted_store import Body, ScriptedStore

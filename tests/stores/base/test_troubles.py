@@ -41,7 +41,7 @@ from streamrec.stores.base.troubles import (
     seconds_to_wait,
     tell,
 )
-from streamrec.stores.folder import Folder, write_object
+from streamrec.stores.blocking import Folder, write_object
 from streamrec.stores.gcs.gcs_store import GCSStore
 from streamrec.stores.http.http_store import HttpStore
 from streamrec.stores.open import Stores
@@ -670,8 +670,8 @@ class TestLocal:
         def fail(*_: Any, **__: Any) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr("streamrec.stores.local.local_store.open_regular", fail)
-        monkeypatch.setattr("streamrec.stores.local.local_store.PartFile", fail)
+        monkeypatch.setattr("streamrec.stores.local_store.open_regular", fail)
+        monkeypatch.setattr("streamrec.stores.local_store.PartFile", fail)
         check(told(way, str(tmp_path / "x"), {}), row)
 
     @pytest.mark.parametrize("way", [reading, writing])

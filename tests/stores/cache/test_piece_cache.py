@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.config.cache import CacheSettings
-from streamrec.config.memory_budget import memory_share
+from streamrec.config.cache_and_audit import CacheSettings
+from streamrec.config.machine import memory_share
 from streamrec.errors import ConfigError
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading.next_use import NextUse, places_of

@@ -27,7 +27,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.base.troubles import code_of, refusal
-from streamrec.stores.folder import Folder, write_object
+from streamrec.stores.blocking import Folder, write_object
 from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page
 from tests.stores.conformance import (
     DATA,

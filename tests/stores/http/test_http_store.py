@@ -148,7 +148,7 @@ class TestHttp(StoreConformance, FaultConformance):
     async def test_server_without_ranges_and_a_large_object(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("streamrec.stores.http.range_requests.MAX_SKIP", 1 << 20)
+        monkeypatch.setattr("streamrec.stores.http.http_ranges.MAX_SKIP", 1 << 20)
         async with backend() as bench:
             assert bench.devstore
             bench.put("large", LARGE)

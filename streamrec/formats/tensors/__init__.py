@@ -1,1 +1,0 @@
-"""Tensors: serialized ``TensorProto`` messages and raw bytes of numbers."""
