@@ -441,7 +441,14 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **{
         name: partial(tables, name)
         for name in (
-            *("adapters", "attribution", "cached_epochs", "feeder_connections", "feeder_hostile"),
+            *(
+                "adapters",
+                "attribution",
+                "autoscale",
+                "cached_epochs",
+                "feeder_connections",
+                "feeder_hostile",
+            ),
             *("feeder_leaving", "fetch_processes", "images", "shapes", "simulation", "start"),
             *("sweep", "verdicts"),
         )

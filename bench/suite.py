@@ -123,6 +123,12 @@ TABLES = (
         "--repeat 1",
     ),
     Table(
+        "autoscale",
+        "fleets of feeders that size themselves, beside an oracle",
+        "bench.autoscale",
+        quick="--repeat 20",
+    ),
+    Table(
         "kernel",
         "the kernel beside TensorFlow, protobuf and others",
         "bench.kernel",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.autoscale import Rule
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.models import check
 
@@ -147,6 +148,43 @@ def test_cert_manager_s_names_are_those_of_the_services() -> None:
     assert {*names} == {name + more for name in services for more in ("", ".data.svc")}
 
 
+@pytest.mark.parametrize("engine", ["keda", "hpa"])
+def test_a_fleet_that_sizes_itself(engine: str) -> None:
+    values = ("enabled=true", f"engine={engine}", "cores=8", "target=90", "sessions=64")
+    sizes = ("link=3125000000", "coolDown=600", "min=3", "max=40")
+    objects = chart(*(f"autoscaling.{value}" for value in (*values, *sizes)), "--namespace data")
+    by_kind = {one["kind"]: one for one in objects}
+    assert "replicas" not in by_kind["Deployment"]["spec"]  # else each upgrade would set them back
+    scaler = by_kind["ScaledObject" if engine == "keda" else "HorizontalPodAutoscaler"]
+    check(scaler)
+    spec, least = scaler["spec"], Rule()
+    rule = {"bytes": "2812500000", "cores": "7.2", "sessions": "64"}
+    if engine == "keda":
+        behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        found = {one["metadata"]["query"]: one["metadata"]["threshold"] for one in spec["triggers"]}
+        names = {
+            f'max(streamrec:load:{load}{{namespace="data", service="streamrec"}})': each
+            for load, each in rule.items()
+        }
+        assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (3, 40)
+    else:
+        behavior = spec["behavior"]
+        external = [one["external"] for one in spec["metrics"]]
+        found = {one["metric"]["name"]: one["target"]["averageValue"] for one in external}
+        names = {f"streamrec_load_{load}": each for load, each in rule.items()}
+        assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 40)
+    assert found == names
+    # What was simulated is what is deployed.
+    down = behavior["scaleDown"]
+    assert down["stabilizationWindowSeconds"] == least.cool_down
+    assert down["policies"][0] == {
+        "type": "Percent", "value": 100 * least.slowest, "periodSeconds": 60
+    }  # fmt: skip
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["autoscaling"]["target"] == (
+        100 * least.target
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -154,6 +192,7 @@ def test_cert_manager_s_names_are_those_of_the_services() -> None:
         ("image.name=x", "name"),
         ("replica=3", "replica"),
         ("networkPolicy.clients=null", "clients"),  # it would let everybody in
+        ("autoscaling.enabled=true,autoscaling.max=1", "min is more than max"),
         ("tls.secret=mine", "the configuration names no certificate"),
         ("tokens.secret=mine", "the configuration names no file of the secret"),
     ],

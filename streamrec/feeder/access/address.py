@@ -152,6 +152,22 @@ class Address:
         return _parse(text, listen=False)
 
     @property
+    def is_name(self) -> bool:
+        """True if the host is a name, which may stand for several machines."""
+        if self.host is None:
+            return False
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return True
+        return False
+
+    @property
+    def is_looked_up(self) -> bool:
+        """True unless the host is a name without the machine that it stands for."""
+        return self.ip is not None or not self.is_name
+
+    @property
     def is_loopback(self) -> bool:
         """True if only this machine is involved."""
         return self.host is None or is_loopback(self.host)

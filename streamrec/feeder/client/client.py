@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import math
 import socket
 import ssl
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpack
+from zlib import crc32
 
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.access.address import Address, check_sending
@@ -55,7 +55,7 @@ async def look_up_async(
     timeout: float = CONNECT_TIMEOUT,  # noqa: ASYNC109 - as for a connection
 ) -> list[Address]:
     """Return what :func:`look_up` does, in threads; after some seconds, the names as they are."""
-    if not any(map(_is_name, addresses)):
+    if not any(one.is_name for one in addresses):
         return list(addresses)
     try:
         async with asyncio.timeout(timeout):
@@ -67,18 +67,8 @@ async def look_up_async(
     return [one for some in machines for one in some]
 
 
-def _is_name(place: Address) -> bool:
-    if place.host is None:
-        return False
-    try:
-        ipaddress.ip_address(place.host)
-    except ValueError:
-        return True
-    return False
-
-
 def _look_up_all(place: Address) -> list[Address]:
-    if not _is_name(place):
+    if not place.is_name:
         return [place]
     try:
         # AI_ADDRCONFIG: no IPv6 addresses for a machine that has no IPv6 itself.
@@ -87,8 +77,13 @@ def _look_up_all(place: Address) -> list[Address]:
         )
     except OSError:
         return [place]
-    # Sorted, so that all clients count the same machines: each rank begins at its own.
-    return [replace(place, ip=ip) for ip in sorted({str(answer[4][0]) for answer in answers})]
+    # Sorted, so that all clients count the same machines: each rank begins at its own. By dataset,
+    # so that the first ranks of all jobs do not begin at one feeder.
+    machines = {str(answer[4][0]) for answer in answers}
+    return [
+        replace(place, ip=ip)
+        for ip in sorted(machines, key=lambda ip: (crc32(f"{place.dataset} {ip}".encode()), ip))
+    ]
 
 
 def connect(

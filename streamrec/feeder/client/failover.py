@@ -75,7 +75,7 @@ class Failover:
     """
 
     def __init__(self, rank: int, retry_for: float, random: Random) -> None:
-        self._turn = rank
+        self._turn = self._rank = rank
         self._retry_for = retry_for
         self._backoff = Backoff(random)
         self._addresses: Sequence[Address] = ()
@@ -129,6 +129,18 @@ class Failover:
         self._left = len(addresses)
         self._rounds += 1
         self._begun = self._all_differ = True
+
+    def move(self, addresses: Sequence[Address]) -> bool:
+        """Begin anew in a changed fleet, if the rank belongs to another feeder of it.
+
+        Returns:
+            True if it does; :meth:`next` then returns that feeder's address.
+        """
+        if addresses[self._rank % len(addresses)] == self.address:
+            return False
+        self._turn = self._rank
+        self.begin_round(addresses)
+        return True
 
     def note_welcome(self) -> None:
         """Note that the feeder at the present address has said WELCOME."""

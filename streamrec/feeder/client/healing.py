@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 import time
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -27,6 +28,7 @@ from streamrec.feeder.client.client import (
     look_up_async,
 )
 from streamrec.feeder.client.failover import Failover, Pause
+from streamrec.feeder.client.moves import Moves
 from streamrec.feeder.client.session import StreamPart, state_of
 from streamrec.feeder.client.welcome import check_same
 from streamrec.flow.bridge import on_recall
@@ -35,7 +37,7 @@ from streamrec.flow.cleanup import end, finish, until_done
 from streamrec.pipeline.terms.memory_needs import COUNTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.fingerprint import Fingerprint
@@ -85,7 +87,10 @@ class _HealingFeed:
         self._token = route.pop("token", None)
         retry_for = route.pop("retry_for", RETRY_FOR)
         self._options: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, **route}
-        self._failover = Failover(self._options.get("rank", 0), retry_for, Random())
+        random = Random()
+        self._failover = Failover(self._options.get("rank", 0), retry_for, random)
+        has_names = any(one.is_name for one in self._addresses)
+        self._moves = Moves(partial(look_up, self._addresses), random) if has_names else None
         self._failure: StreamrecError | None = None
         self._counted: dict[str, Any] = {}
         """Counts of this run, at feeders that it has left."""
@@ -116,6 +121,25 @@ class _HealingFeed:
         self._counted = {}
         if self._feed is not None:
             self._feed.subscribe()
+
+    def _begin_round(self, machines: Sequence[Address]) -> None:
+        self._failover.begin_round(machines)
+        if self._moves is not None:
+            self._moves.know(machines)
+
+    def _should_move(self, now: float) -> bool:
+        """Return whether the fleet has changed, and this rank belongs to another feeder of it."""
+        if self._moves is None or self._feed is None or self._feed.over:
+            return False
+        machines = self._moves.changed(now)
+        if machines is None:
+            return False
+        self._moves.know(machines)
+        if not self._failover.move(machines):
+            return False
+        rank = self._options.get("rank", 0)
+        log.info("rank %d leaves %r: there are %d feeders now", rank, self._feed, len(machines))
+        return True
 
     def _arguments(self, token: str | None) -> dict[str, Any]:
         return {**self._options, "token": token, "patience": PATIENCE}
@@ -219,6 +243,8 @@ class AsyncHealingFeed(_HealingFeed):
         """
         while True:
             self._check()
+            if self._should_move(self._now()):
+                await self._leave_for_another()
             feed = self._feed or await self._wait_for_feed()
             try:
                 batch = await feed.receive()
@@ -232,6 +258,12 @@ class AsyncHealingFeed(_HealingFeed):
             else:
                 self._failover.note_delivery()
                 return batch
+
+    async def _leave_for_another(self) -> None:
+        feed = self._feed
+        assert feed is not None
+        await feed.aclose()
+        self._leave(feed)
 
     @property
     def is_over(self) -> bool:
@@ -273,7 +305,7 @@ class AsyncHealingFeed(_HealingFeed):
             place = self._failover.next()
             if isinstance(place, Pause):
                 await asyncio.sleep(place.seconds)
-                self._failover.begin_round(await look_up_async(self._addresses))
+                self._begin_round(await look_up_async(self._addresses))
                 continue
             try:
                 return await self._attempt(place)
@@ -322,6 +354,9 @@ class BlockingHealingFeed(_HealingFeed):
         """Return the next batch; errors as of :meth:`AsyncHealingFeed.receive`."""
         while True:
             self._check()
+            if self._feed is not None and self._should_move(time.monotonic()):
+                self._feed.close()
+                self._leave(self._feed)
             if self._feed is None:
                 self._feed = self._connect()
             feed = self._feed
@@ -348,7 +383,7 @@ class BlockingHealingFeed(_HealingFeed):
             if isinstance(place, Pause):
                 if self._recalled.wait(place.seconds):
                     raise FeederLost("nobody waits for the feeder any more")
-                self._failover.begin_round(look_up(self._addresses))
+                self._begin_round(look_up(self._addresses))
                 continue
             try:
                 return self._attempt(place)

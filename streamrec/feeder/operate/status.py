@@ -117,6 +117,8 @@ class SnapshotCollector(Collector):
         yield CounterMetricFamily(
             _name("feeder_connections_opened"), text, now["connections_opened"]
         )
+        text = "Seconds of CPU time of the feeder's processes."
+        yield CounterMetricFamily(_name("feeder_cpu_seconds"), text, now["cpu_seconds"])
         text = "Connections that the feeder ended: it had no room, or got nothing or nonsense."
         yield _counter("feeder_dropped", text, ("reason",), _rows(now["dropped"]))
         yield _counter("feeder_faults", "Errors sent to clients.", ("type",), _rows(now["faults"]))

@@ -216,7 +216,7 @@ VERSION = 1
 DROPS = ("full", "crowd", "handshake", "tls", "idle", "garbage", "status")
 MOST_ERRORS = 20
 """The number of last errors that are kept."""
-COUNTERS = ("connections_opened", "dropped", "faults", "timings")
+COUNTERS = ("connections_opened", "cpu_seconds", "dropped", "faults", "timings")
 COUNTERS_OF_A_DATASET = ("sent", "fetch", "kept_back", "waits")
 
 
@@ -303,6 +303,7 @@ class FeederStatistics:
             "started": self.started,
             "taken": time.time(),
             "connections_opened": self.connections_total,
+            "cpu_seconds": time.process_time(),
             "dropped": dict(self.dropped),
             "faults": dict(self.faults),
             "datasets": {name: self._dataset(name, measures) for name in self._names(measures)},

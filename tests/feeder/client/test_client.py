@@ -100,12 +100,23 @@ def test_a_name_is_every_address_that_it_stands_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "getaddrinfo", answer)
     places = Address.parse_all("tcp://feeders:7070,10.0.0.5:7070,nowhere:7071/train")
     found = look_up(places)
-    assert [place.ip for place in found] == ["10.0.0.1", "10.0.0.9", None, None]
+    # In the order of this dataset, whatever the order of the answers.
+    assert [place.ip for place in found] == ["10.0.0.9", "10.0.0.1", None, None]
+    numbers.reverse()
+    assert look_up(places) == found
     assert [place.host for place in found] == ["feeders", "feeders", "10.0.0.5", "nowhere"]
-    assert str(found[0]) == "tcp://feeders:7070/train (10.0.0.1)"
+    assert str(found[0]) == "tcp://feeders:7070/train (10.0.0.9)"
     assert asyncio.run(look_up_async(places)) == found
     unix = Address.parse_all("unix:///a#train")
     assert look_up(unix) == asyncio.run(look_up_async(unix)) == list(unix)
+
+
+def test_each_dataset_has_an_order_of_feeders_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [f"10.0.0.{number}" for number in range(8)]
+    answers = [(0, 0, 0, "", (number, 7070)) for number in numbers]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers)
+    firsts = {look_up([Address("feeders", 7070, dataset=f"data-{n}")])[0].ip for n in range(64)}
+    assert firsts == {*numbers}
 
 
 def test_names_that_nobody_answers_for_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import socket
 import threading
 from contextlib import ExitStack, aclosing, closing
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 
@@ -25,7 +26,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.feeder.access.access import Access, Certificates
-from streamrec.feeder.client import healing
+from streamrec.feeder.client import healing, moves
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
@@ -138,6 +139,38 @@ def test_ranks_share_the_feeders(opened: Open, fleet: Fleet) -> None:
         for rank in range(4):
             stack.enter_context(closing(opened(fleet.address, rank=rank, world_size=4)))
         assert fleet.users == [2, 2]
+
+
+@both
+def test_moves_to_a_feeder_that_is_added(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 of a fleet of one reads on at the second feeder, once the name stands for both."""
+    monkeypatch.setattr(moves, "EVERY", 0.0)
+    machines, asked = ["127.0.0.1"], socket.getaddrinfo
+
+    def answer(host: Any, port: Any, *more: Any, **options: Any) -> Any:
+        if host != "feeders.test":
+            return asked(host, port, *more, **options)
+        return [one for ip in machines for one in asked(ip, port, type=socket.SOCK_STREAM)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    with ExitStack() as stack:
+        one, two = (
+            stack.enter_context(served({"train": FakeDataset(steps=10**6)})) for _ in range(2)
+        )
+        port = one.listen("tcp://127.0.0.1:0").rpartition(":")[2]
+        two.listen(f"tcp://127.0.0.2:{port}")
+        order = sorted(["127.0.0.1", "127.0.0.2"], key=lambda ip: crc32(f"train {ip}".encode()))
+        address, rank = f"tcp://feeders.test:{port}/train", order.index("127.0.0.2")
+        with closing(opened(address, rank=rank, world_size=2)) as feed:
+            assert steps(feed, 3) == [1, 2, 3]
+            assert one.feeder.admission.clients == 1
+            machines.append("127.0.0.2")
+            step = 3
+            while not two.feeder.admission.clients:
+                step += 1
+                assert feed.receive().next_position.step == step
+            assert steps(feed, 3) == [step + 1, step + 2, step + 3]
+            assert feed.statistics()["reconnections"] == 1
 
 
 @both

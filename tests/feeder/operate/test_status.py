@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import socket
+import time
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -377,6 +378,9 @@ async def test_metrics_are_those_of_the_feeder() -> None:
         code, text = await get(bound, "/metrics")
     assert code == 200
     assert "streamrec_feeder_connections_opened_total 42.0" in text
+    used = re.search(r"^streamrec_feeder_cpu_seconds_total (\S+)$", text, re.MULTILINE)
+    assert used
+    assert 0 < float(used[1]) <= time.process_time()
 
 
 @asynchronous

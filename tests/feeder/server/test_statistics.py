@@ -195,6 +195,7 @@ def test_workers_add_up(workers: list[int]) -> None:
     again = merge_snapshots(whole, [merge_snapshots(ended[0], ended[1:])])
     assert again["subscriptions"] == []
     assert again["datasets"]["train"]["now"] == {"subscriptions": 0}
+    assert total["cpu_seconds"] > sum(part["cpu_seconds"] for part in snapshots) > 0
     for name in ("faults", "errors", "timings", "connections_opened"):
         assert again[name] == total[name], "what was counted stays when the workers have ended"
     assert again["datasets"]["train"]["sent"] == train["sent"]

@@ -36,7 +36,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.tokens.secret (not (contains "/run/secrets/tokens/" $text)) -}}
 {{- fail "tokens: the configuration names no file of the secret; set tokens = [\"/run/secrets/tokens/KEY\"] in it, in [server] or in a dataset" -}}
 {{- end -}}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.min) (int .Values.autoscaling.max)) -}}
+{{- fail "autoscaling: min is more than max" -}}
+{{- end -}}
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuer.name) -}}
 {{- fail "tls: cert-manager needs an issuer; set tls.certManager.issuer.name" -}}
 {{- end -}}
+{{- end }}
+
+{{/* The series by which the fleet is sized, and how much of each a feeder takes: docs/how-to/size-a-fleet.md. */}}
+{{- define "streamrec.loads" -}}
+{{- with .Values.autoscaling -}}
+cores: {{ divf (mulf .cores .target) 100 | quote }}
+{{- if .link }}
+bytes: {{ divf (mulf .link .target) 100 | int64 | quote }}
+{{- end }}
+{{- if .sessions }}
+sessions: {{ .sessions | quote }}
+{{- end }}
+{{- end -}}
+{{- end }}
+
+{{/* Up at once, as far as needed; down slowly: each feeder that goes makes its clients connect again. */}}
+{{- define "streamrec.behavior" -}}
+scaleUp:
+  stabilizationWindowSeconds: 0
+  policies:
+    - {type: Percent, value: 100, periodSeconds: 15}
+    - {type: Pods, value: 4, periodSeconds: 15}
+scaleDown:
+  stabilizationWindowSeconds: {{ .Values.autoscaling.coolDown }}
+  policies:
+    - {type: Percent, value: 10, periodSeconds: 60}
+    - {type: Pods, value: 1, periodSeconds: 60}
 {{- end }}
