@@ -25,7 +25,7 @@ from streamrec.formats.examples.defaults import (
     from_plain,
 )
 from streamrec.formats.examples.dtypes import HELD_AS, dtype_name
-from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.image_spec import PIXELS, Image
 from streamrec.formats.examples.specs import (
     KINDS,
     FeatureSpec,
@@ -299,9 +299,18 @@ def as_python(features: Mapping[str, FeatureSpec]) -> str:
 def _code(spec: FeatureSpec) -> str:
     required = {field.name for field in fields(spec) if field.default is MISSING}
     arguments = [
-        repr(value) if name in required else f"{name}={value!r}" for name, value in _arguments(spec)
+        _python(value) if name in required else f"{name}={_python(value)}"
+        for name, value in _arguments(spec)
     ]
     return f"{type(spec).__name__}({', '.join(arguments)})"
+
+
+def _python(value: Any) -> str:
+    if not isinstance(value, tuple) or not any(isinstance(each, Partition) for each in value):
+        return repr(value)
+    kind = "sr.RaggedFeature."
+    parts = [f"{kind}{type(each).__name__}({astuple(each)[0]!r})" for each in value]
+    return f"[{', '.join(parts)}]"
 
 
 USUAL_GROWTH = 12
@@ -327,7 +336,9 @@ def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
     if plain is None:
         return 0, 1
     single, several = _pictures(plain)
-    known = sum(math.prod(spec.size) * spec.channels for spec in single if spec.size)
+    known = sum(
+        math.prod(spec.size) * spec.channels * PIXELS[spec.dtype] for spec in single if spec.size
+    )
     unknown = bool(several) or any(spec.size is None for spec in single)
     return known, USUAL_GROWTH if unknown else 1
 
@@ -335,8 +346,9 @@ def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
 def _pictures(plain: Mapping[str, Any]) -> tuple[list[Image], list[Image]]:
     """Return the specs of pictures: of those of a record, and of those of a step."""
     specs = from_description(plain)
-    single, several = (
+    of_records, of_steps = (
         [spec for spec in part.values() if isinstance(spec, Image)]
         for part in (specs if isinstance(specs, tuple) else (specs, {}))
     )
-    return single, several
+    single = [spec for spec in of_records if not spec.sequence]
+    return single, of_steps + [spec for spec in of_records if spec.sequence]

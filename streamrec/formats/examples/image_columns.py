@@ -39,7 +39,8 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Mak
         name: The feature's.
         spec: What to make.
         needs: Takes what the kernel has to parse for it.
-        kind: ``FIXED``: a picture a record; ``STEPS``: a picture a step of a feature list.
+        kind: ``FIXED``: a picture a record; ``VARLEN``: any number of them; ``STEPS``: a picture a
+            step of a feature list.
 
     Raises:
         ConfigError: A library is not installed, or another spec contradicts this one.
@@ -54,8 +55,11 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Mak
         if kind is ColumnKind.FIXED:
             return _decode(column, name, spec, needs)
         try:
-            _check_each_is_one(column.values, name)
-            return Ragged(_decode(column.values.values, name, spec, needs), column.row_splits)
+            strings = column.values
+            if kind is ColumnKind.STEPS:
+                _check_each_is_one(strings, name)
+                strings = strings.values
+            return Ragged(_decode(strings, name, spec, needs), column.row_splits)
         except ColumnFault as fault:
             row = row_of(fault.row, column)
             step = fault.row - int(column.row_splits[row])
@@ -72,14 +76,13 @@ def _check_each_is_one(steps: Ragged, name: str) -> None:
         raise ColumnFault(int(odd[0]), name, why)
 
 
-def _decode(
-    column: BytesColumn, name: str, spec: Image, needs: Needs
-) -> npt.NDArray[np.uint8] | Arrays:
+def _decode(column: BytesColumn, name: str, spec: Image, needs: Needs) -> npt.NDArray[Any] | Arrays:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     # Python's ints, since slices by NumPy's scalars are slower.
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
     claims = needs.claims
     wanted = _output_form(spec, claims.limits.max_pixels)
+    pixel = np.dtype(np.uint16 if wanted.bits == 16 else np.uint8)
     found: dict[int, Picture] = {}
     shapes = np.empty((count, 3), np.int64)
     works = np.zeros(count, np.int64)
@@ -92,8 +95,13 @@ def _decode(
             raise ColumnFault(number, name, error.message, type(error)) from None
         if spec.shape not in (None, picture.shape[:2]):
             raise ColumnFault(number, name, _other_size(picture, spec))
+        if picture.dtype != pixel:
+            why = f"the picture has pixels of {np.dtype(picture.dtype)}, but the spec says uint16"
+            raise ColumnFault(number, name, f"{why}; leave out dtype")
         found[number] = picture
-        shapes[number] = picture.shape if spec.size is None else (*spec.size, spec.channels)
+        shapes[number] = picture.shape
+        if spec.size is not None:
+            shapes[number, :2] = spec.size
         works[number] = work_of(picture, tuple(shapes[number].tolist()))
 
     def decode(number: int) -> None:
@@ -101,21 +109,36 @@ def _decode(
         picture, target = found.pop(number), pictures[number]
         encoded = octets[offsets[number] : offsets[number + 1]]
         try:
-            needs.fill_picture(encoded, wanted, target, lambda: fill_resized(picture, target))
+            # The cache keeps bytes.
+            octets_of = target.view(np.uint8)
+            needs.fill_picture(encoded, wanted, octets_of, lambda: fill_resized(picture, target))
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
 
     # All headers come first: nothing is set aside before it is known that all of it fits.
     needs.share(read, count, count)
-    sizes = shapes.prod(axis=1)
+    sizes = shapes.prod(axis=1) * pixel.itemsize
     at_once = claims.pictures(sizes.tolist(), works.tolist(), name, spec.max_bytes)
     places = offsets_of(sizes)
     memory = needs.allocate(int(places[-1]))
-    pictures: Any = Arrays(memory, places, shapes)
-    if spec.size is not None:
-        pictures = memory.reshape(count, *spec.size, spec.channels)
+    pictures = Arrays(memory.view(pixel), places // pixel.itemsize, shapes)
     needs.share(decode, count, at_once)
-    return pictures  # type: ignore[no-any-return]
+    return _column_of(pictures, spec)
+
+
+def _column_of(pictures: Arrays, spec: Image) -> npt.NDArray[Any] | Arrays:
+    """Return decoded pictures as their spec gives them, in the same memory."""
+    values: Any = pictures.values
+    offsets, shapes = pictures.offsets, pictures.shapes
+    if spec.dtype == "float32":
+        # Four channels of a byte are one number.
+        own = np.dtype(np.float32)
+        values = values.view(own.newbyteorder("<")).astype(own, copy=False)
+        offsets, shapes = offsets // 4, shapes // np.array([1, 1, 4])
+    if spec.size is None:
+        return Arrays(values, offsets, shapes)
+    dense: npt.NDArray[Any] = values.reshape(len(shapes), *spec.size, spec.channels)
+    return dense
 
 
 def _output_form(spec: Image, max_pixels: int) -> OutputForm:
@@ -123,7 +146,8 @@ def _output_form(spec: Image, max_pixels: int) -> OutputForm:
     window = None if spec.crop is None else Window(*spec.crop)
     least = at_least(None if window else spec.resize)
     return OutputForm(
-        spec.channels,
+        4 if spec.dtype == "float32" else spec.channels,
+        16 if spec.dtype == "uint16" else 8,
         dct_method=spec.dct_method,
         least=least,
         window=window,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from streamrec.config.keywords import Number, OtherDType, String
 
 
+PIXELS = {"uint8": 1, "uint16": 2, "float32": 4}
+"""The bytes of a channel of a pixel, by its dtype."""
 Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 AnyDType: TypeAlias = "Number | String | OtherDType"
 Gives_co = TypeVar("Gives_co", default=Any, covariant=True)
@@ -68,6 +70,9 @@ class Image(Spec[Gives_co]):
         max_bytes: Bytes that the column may take in one batch, with what decoding takes besides:
             a number, or a text such as ``"256MiB"``; ``None``: the stream's ``max_bytes`` alone,
             which holds in any case.
+        sequence: The feature of an Example holds any number of pictures, as TFDS writes videos.
+        dtype: The dtype of the pixels: ``"uint8"``; ``"uint16"``, for PNG; or ``"float32"``, for a
+            PNG of RGBA whose four bytes a pixel are one little-endian float, as TFDS writes depth.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -81,6 +86,8 @@ class Image(Spec[Gives_co]):
     key: str | None = None
     max_pixels: int | None = None
     max_bytes: Any = None
+    sequence: bool = False
+    dtype: str = "uint8"
 
     if TYPE_CHECKING:
 
@@ -95,6 +102,23 @@ class Image(Spec[Gives_co]):
             key: str | None = None,
             max_pixels: int | None = None,
             max_bytes: int | str | None = None,
+            *,
+            dtype: str = "uint8",
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Image[Ragged],
+            shape: Shape | None = None,
+            channels: int = 3,
+            resize: Shape | None = None,
+            dct_method: str = "",
+            crop: Shape | None = None,
+            key: str | None = None,
+            max_pixels: int | None = None,
+            max_bytes: int | str | None = None,
+            *,
+            sequence: Literal[True],
+            dtype: str = "uint8",
         ) -> None: ...
         @overload
         def __init__(
@@ -107,6 +131,8 @@ class Image(Spec[Gives_co]):
             key: str | None = None,
             max_pixels: int | None = None,
             max_bytes: int | str | None = None,
+            *,
+            dtype: str = "uint8",
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -140,6 +166,7 @@ class Image(Spec[Gives_co]):
         # For its error alone.
         is_fast(self.dct_method)
         check_optional_key("key", self.key)
+        self._check_form(channels)
         pixels, most = self.max_pixels, self.max_bytes
         # By type(), since True is an int.
         if pixels is not None and (type(pixels) is not int or pixels < 1):
@@ -148,6 +175,19 @@ class Image(Spec[Gives_co]):
         # The channels are taken out of the shape, so that equal specs compare equal.
         self._set(shape=shape and shape[:2], channels=channels, resize=resize, crop=crop)
         self._set(max_bytes=most)
+
+    def _check_form(self, channels: int) -> None:
+        """Refuse a dtype that no picture has, or that cannot be resized or cut."""
+        if type(self.sequence) is not bool:
+            raise ConfigError(f"sequence must be True or False, not {self.sequence!r}")
+        if self.dtype not in PIXELS:
+            raise ConfigError(f"dtype must be one of {', '.join(PIXELS)}, not {self.dtype!r}")
+        if self.dtype != "uint8" and (self.resize or self.crop):
+            raise ConfigError(
+                f"pictures of {self.dtype} are not resized and not cut; leave out resize and crop"
+            )
+        if self.dtype == "float32" and channels != 1:
+            raise ConfigError(f"pictures of float32 have 1 channel, not {channels!r}; correct it")
 
     @property
     def size(self) -> tuple[int, int] | None:

@@ -123,7 +123,13 @@ def compile_spec(
     if isinstance(spec, Image):
         from streamrec.formats.examples.image_columns import compile_image  # and the codecs
 
-        return compile_image(name, spec, needs, ColumnKind.STEPS if of_lists else ColumnKind.FIXED)
+        if of_lists and spec.sequence:
+            raise ConfigError(
+                f"feature {name!r} is a feature list, each step of which holds one picture; leave "
+                "sequence out of its Image"
+            )
+        one = ColumnKind.VARLEN if spec.sequence else ColumnKind.FIXED
+        return compile_image(name, spec, needs, ColumnKind.STEPS if of_lists else one)
     if of_lists:
         raise ConfigError(
             f"feature {name!r} is a feature list, which cannot be read by a "

@@ -205,7 +205,11 @@ class TestPlainForm:
             ({"a": {**RAGGED, "partitions": "s"}}, "partitions must be a list"),
             ({"a": {**RAGGED, "partitions": [{"uniform_row_length": 0}]}}, "from 1 to"),
             ({"a": {"dtype": "int64", "raw": 3}}, "raw must be True or False"),
-            ({"a": {"kind": "image", "dtype": "uint8"}}, "no key 'dtype'; there are kind, shape"),
+            (
+                {"a": {"kind": "image", "dtype": "int8"}},
+                "dtype must be one of uint8",
+            ),
+            ({"a": {"kind": "image", "default": 3}}, "no key 'default'; there are kind, shape"),
             ({"a": {"kind": "image", "shape": []}}, "feature 'a': a picture's shape must be"),
         ],
     )

@@ -40,6 +40,8 @@ PHOTOGRAPHS = sample_pictures()
 SIZES = [(4, 5), (1, 1), (7, 2)]
 ARRAYS = [noise((*size, 3), seed=k).astype(np.uint8) for k, size in enumerate(SIZES)]
 PNGS = [encode_png(array) for array in ARRAYS]
+LISTS = [encode_example({"p": pictures}) for pictures in (PNGS[:2], [b""][:0], PNGS[2:])]
+DEEP = [noise((*size, 1), seed=k).astype(np.uint16) * 251 for k, size in enumerate(SIZES)]
 
 
 def examples(pictures: list[Any]) -> list[bytes]:
@@ -326,3 +328,72 @@ def test_without_a_library_it_is_said_before_anything_is_read(
 )
 def test_how_records_grow(features: Any, row: int, factor: int) -> None:
     assert growth_of(describe(features)) == (row, factor)
+
+
+class TestOfASequence:
+    def test_any_number_of_pictures(self) -> None:
+        column: Any = parse_example(LISTS, {"p": Image(sequence=True)})["p"]
+        assert column.row_splits.tolist() == [0, 2, 2, 3]
+        for got, expected in zip(column.values, ARRAYS, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+    def test_of_one_size(self) -> None:
+        spec = Image(resize=(3, 2), sequence=True)
+        column: Any = parse_example(LISTS, {"p": spec})["p"]
+        assert column.values.shape == (3, 3, 2, 3)
+
+    def test_a_fault_names_the_picture(self) -> None:
+        record = encode_example({"p": [PNGS[0], b"no picture"]})
+        with pytest.raises(MalformedImage, match="step 1: ") as caught:
+            parse_example([*LISTS, record], {"p": Image(sequence=True)})
+        assert caught.value.record == 3
+
+    def test_not_in_a_feature_list(self) -> None:
+        features = None, {"p": Image(sequence=True)}
+        with pytest.raises(ConfigError, match="a feature list, each step of which holds one"):
+            FeatureParser(features)
+
+    def test_their_size_is_an_estimate(self) -> None:
+        assert growth_of(describe({"p": Image((4, 5), sequence=True)})) == (0, USUAL_GROWTH)
+
+
+class TestOfDepth:
+    def test_sixteen_bits(self) -> None:
+        records = examples([encode_png(array) for array in DEEP])
+        column = parse_example(records, {"p": Image(channels=1, dtype="uint16")})["p"]
+        assert [array.dtype for array in column] == [np.uint16] * 3
+        for got, expected in zip(column, DEEP, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+    def test_of_one_size(self) -> None:
+        records = examples([encode_png(DEEP[0])] * 2)
+        column = parse_example(records, {"p": Image((4, 5, 1), dtype="uint16")})["p"]
+        np.testing.assert_array_equal(column, np.stack([DEEP[0]] * 2))
+        assert growth_of(describe({"p": Image((4, 5, 1), dtype="uint16")})) == (40, 1)
+
+    def test_jpeg_has_eight(self) -> None:
+        spec = Image(dtype="uint16")
+        with pytest.raises(WrongFeatureType, match="pixels of uint8, but the spec says uint16"):
+            parse_example(examples(PHOTOGRAPHS[:1]), {"p": spec})
+
+    @pytest.mark.parametrize("shape", [None, (4, 5)])
+    def test_floats_in_four_bytes(self, shape: Any) -> None:
+        floats = np.random.default_rng(0).normal(size=(2, 4, 5, 1)).astype("<f4")
+        records = examples([encode_png(array.view(np.uint8)) for array in floats])
+        column = parse_example(records, {"p": Image(shape, channels=1, dtype="float32")})["p"]
+        for got, expected in zip(column, floats, strict=True):
+            assert got.dtype == np.float32
+            np.testing.assert_array_equal(got, expected)
+
+    @pytest.mark.parametrize(
+        ("values", "why"),
+        [
+            ({"dtype": "int8"}, "dtype must be one of uint8, uint16, float32, not 'int8'"),
+            ({"dtype": "uint16", "resize": (2, 2)}, "pictures of uint16 are not resized"),
+            ({"dtype": "float32"}, "pictures of float32 have 1 channel, not 3"),
+            ({"sequence": 1}, "sequence must be True or False, not 1"),
+        ],
+    )
+    def test_refusals(self, values: Any, why: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            Image(**values)
