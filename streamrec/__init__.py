@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.stream import take as take
+    from streamrec.streams.tfds_info import TFDSInfo as TFDSInfo
+    from streamrec.streams.tfds_info import tfds_info as tfds_info
     from streamrec.streams.which import which as which
     from streamrec.values.columns import Arrays as Arrays
     from streamrec.values.columns import BytesColumn as BytesColumn
@@ -110,6 +112,7 @@ _NAMES = {
     "streamrec.streams.opening": "connect mix open",
     "streamrec.streams.sources": "infer_features read_records shards",
     "streamrec.streams.stream": "Stream take",
+    "streamrec.streams.tfds_info": "TFDSInfo tfds_info",
     "streamrec.streams.which": "which",
     "streamrec.pipeline.batch.batch": "Batch",
     "streamrec.values.columns": "Arrays BytesColumn Ragged Sparse",

@@ -20,14 +20,15 @@ PUBLIC = [
     "Arrays", "Batch", "BytesColumn", "BytesList", "Example", "Feature", "FeatureList",
     "FeatureLists", "Features", "FixedLenFeature", "FixedLenSequenceFeature", "FloatList", "Image",
     "Int64List", "Pack", "Ragged", "RaggedFeature", "SequenceExample", "ShapedFeature",
-    "ShardedWriter", "Sparse", "SparseFeature", "Stream", "TFRecordWriter", "VarLenFeature",
-    "__version__", "connect", "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png",
+    "ShardedWriter", "Sparse", "SparseFeature", "Stream", "TFDSInfo", "TFRecordWriter",
+    "VarLenFeature", "__version__", "connect", "decode_and_crop_jpeg", "decode_image",
+    "decode_jpeg", "decode_png",
     "decode_raw", "encode_example", "encode_examples", "encode_jpeg", "encode_png",
     "encode_sequence_example", "encode_sequence_examples", "escape", "infer_features",
     "labels", "merge_index", "mix", "open", "parse_example", "parse_sequence_example",
     "parse_single_example", "parse_single_sequence_example", "parse_tensor", "rank_of",
     "read_records",
-    "serialize_tensor", "shards", "start_engine", "take", "which",
+    "serialize_tensor", "shards", "start_engine", "take", "tfds_info", "which",
     *errors.__all__,
 ]  # fmt: skip
 

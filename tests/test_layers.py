@@ -52,7 +52,7 @@ FLOORS = {
         {"workers"},
         {"operate"},
     ],
-    "formats": [{"images", "shards"}, {"examples"}],
+    "formats": [{"images", "shards"}, {"examples"}, {"tfds"}],
     "pipeline": [{"batch"}, {"terms"}, {"fetch"}, {"lane"}],
     "plan": [{"order"}, {"reading", "state"}],
     "stores": [{"base"}, {"fsspec"}, {"http"}, {"gcs", "s3"}, {"cache", "processes"}],

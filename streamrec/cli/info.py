@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.datasets.survey import PlacedRecord, Survey
     from streamrec.measure.shuffling import Mixing
+    from streamrec.streams.tfds_info import TFDSInfo
+
+MOST_LABELS = 10
+"""The most names of classes that are printed of one feature."""
 
 
 @click.command()
@@ -78,6 +82,9 @@ def info(
     is read, and the number of records is estimated from its mean size, unless --scan is given. The
     features are inferred from the first records that are read, and ready to paste.
 
+    If URL is the folder of one version of a TFDS dataset, its documents tell its splits and
+    features, and no shard is read.
+
     With --shuffle, no shard is read. URL, --config and --set give the stream: the source, index,
     batch_size, shuffle, seed and the other settings.
     """
@@ -90,8 +97,57 @@ def info(
     refuse_unused("without --shuffle", "order", "world_size", "config", "dataset", "changes")
     if not urls:
         raise click.UsageError("there are no shards; give a URL")
+    if len(urls) == 1 and (folder := _folder(urls[0], storage_options)) is not None:
+        refuse_unused("on a folder of TFDS, which says what it holds", "scan", "max_record_bytes")
+        click.echo(_folder_text(folder)) if not as_json else print_json(_folder_dict(folder))
+        return
     survey = _survey(urls, storage_options, scan=scan, largest=max_record_bytes)
     click.echo(_text(survey)) if not as_json else print_json(survey.to_dict())
+
+
+def _folder(url: str, storage_options: Mapping[str, Any]) -> TFDSInfo | None:
+    """Return the facts about a TFDS folder; ``None``: the URL names something else."""
+    from streamrec.errors import ObjectNotFound
+    from streamrec.stores.base.source_text import is_pattern
+    from streamrec.streams.tfds_info import tfds_info
+
+    # A shard's name is not asked for a document below it.
+    if is_pattern(url) or "tfrecord" in url.rstrip("/").rpartition("/")[2]:
+        return None
+    try:
+        return tfds_info(url, storage_options=storage_options)
+    except ObjectNotFound as error:
+        if (error.url or "").endswith("/features.json"):
+            raise
+        return None
+
+
+def _folder_dict(folder: TFDSInfo) -> dict[str, Any]:
+    from streamrec.formats.examples.descriptions import as_python, describe
+
+    features = dict(folder.features)
+    plain = {"features": describe(features), "python": as_python(features)}
+    return vars(folder) | plain
+
+
+def _folder_text(folder: TFDSInfo) -> str:
+    from streamrec.formats.examples.descriptions import as_python
+
+    config = f"/{folder.config}" if folder.config else ""
+    lines = [f"{'dataset':<13}{folder.name}{config} {folder.version}"]
+    for name, records in folder.splits.items():
+        lines.append(f"{'split':<13}{name}: {records:,} records")
+    for name, labels in folder.labels.items():
+        lines.append(f"{'labels':<13}{name}: {_few(labels)}")
+    lines += ["", as_python(folder.features)]
+    lines += [f"# {name!r} {why}" for name, why in folder.refused.items()]
+    return "\n".join(lines)
+
+
+def _few(labels: Sequence[str]) -> str:
+    """Return the names of classes, the first ones of many."""
+    shown = ", ".join(labels[:MOST_LABELS])
+    return shown if len(labels) <= MOST_LABELS else f"{shown}, ... ({len(labels):,} in all)"
 
 
 def _survey(

@@ -23,8 +23,33 @@ Known: TypeAlias = Mapping[str, Any]
 _NO_MIX = "has no effect, since the source has no components to mix; leave it out"
 
 
+def _split(split: str | dict[str, str] | None, others: Known) -> None:
+    """Refuse a split of anything but one folder, or of components that the mix does not have.
+
+    Raises:
+        ValueError: The source does not go with it.
+    """
+    source = others.get("source")
+    if split is None or source is None:
+        return
+    parts = source.values() if isinstance(source, dict) else [source]
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError(
+            "is of one folder, but the source is a list; name one folder, or mix several with "
+            "streamrec.mix"
+        )
+    if isinstance(split, dict) and (not isinstance(source, dict) or split.keys() != source.keys()):
+        names = ", ".join(sorted(source)) if isinstance(source, dict) else ""
+        raise ValueError(
+            f"has a text by name, but the components are {names}; name each of them"
+            if names
+            else "has a text by name, and the source has no components; give one text"
+        )
+
+
 def _dtypes(dtypes: object, others: Known) -> None:
-    if dtypes is not None and others.get("features", "infer") is None:
+    is_raw = others.get("features", "infer") is None and others.get("split") is None
+    if dtypes is not None and is_raw:
         raise ValueError("has no effect on raw records; give features, or leave it out")
 
 
@@ -258,6 +283,7 @@ def _cache(cache: CacheSettings | None, others: Known) -> None:
 
 
 CHECKS: dict[str, Callable[[Any, Known], None]] = {
+    "split": _split,
     "dtypes": _dtypes,
     "weights": _weights,
     "exhausted": _ends,

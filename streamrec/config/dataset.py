@@ -36,6 +36,7 @@ from streamrec.config.plain_values import (
     positive_number,
     text,
 )
+from streamrec.config.split_text import split_parts
 from streamrec.errors import ConfigError
 from streamrec.masking import Hidden
 
@@ -201,6 +202,14 @@ def _name_shards(source: str | list[str] | dict[str, Any]) -> Any:
     return source
 
 
+def _split(split: Any) -> Any:
+    """Check the text of a split, or that of each component of a mix."""
+    for part in split.values() if isinstance(split, dict) else [split]:
+        if part is not None:
+            split_parts(part)
+    return split
+
+
 def _from_the_start(weights: object) -> object:
     stages = [(0, weights)] if isinstance(weights, dict) else weights
     if not isinstance(stages, list):
@@ -277,6 +286,7 @@ _COMPRESSIONS = one_of("auto", "none", "gzip", "zlib", "zstd")
 _KINDS: Mapping[str, Kind] = {
     "source": lambda source: _name_shards(either(_TEXTS, dict_of(_TEXTS))(source)),
     "features": either(NONE, one_of("infer"), dict_of(anything)),
+    "split": lambda split: _split(either(NONE, text, dict_of(text))(split)),
     "dtypes": either(NONE, _TEXTS, dict_of(text)),
     "batch_size": either(NONE, positive),
     "shuffle": flag,
@@ -321,7 +331,11 @@ class DatasetSettings(LazySettings):
     """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them; for a mix, a mapping
     with one of these for each component by its name."""
     features: dict[str, Any] | Literal["infer"] | None = None
-    """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records."""
+    """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records; with
+    ``split``, ``None`` stands for the features of the folder."""
+    split: Annotated[str | dict[str, str] | None, AfterValidator(_split)] = None
+    """The splits to read of a TFDS folder, which the source then names, as in
+    ``"train[:90%]+validation"``; for a mix, one text or one for each component by its name."""
     dtypes: str | list[str] | dict[str, str] | None = None
     """Narrower dtypes for all features that hold such numbers, or by feature."""
     batch_size: PositiveInt | None = None

@@ -135,6 +135,7 @@ class ColumnKeywords(TypedDict, total=False):
 class StreamKeywords(ColumnKeywords, total=False):
     """The settings of ``streamrec.open`` besides source, features and batch size."""
 
+    split: str | Mapping[str, str] | None
     map: Function | None
     transform: Function | None
     pack: Pack | None

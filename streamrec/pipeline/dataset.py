@@ -9,6 +9,7 @@ from streamrec.pipeline.batch.functions import Functions
 from streamrec.pipeline.dataset_arithmetic import Arithmetic
 from streamrec.pipeline.dataset_checks import (
     check_mapped,
+    check_parts,
     check_pictures,
     check_places,
     check_ranks,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
+    from streamrec.plan.order.shard_order import ShardPart
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.position import Position
@@ -51,6 +53,7 @@ class Dataset:
             after the other.
         index: The index of the shards; ``None``: the order is by shard.
         counts: In a mix, the number of shards of each component.
+        parts: The records of each shard, if the source says them; empty: all that they have.
         is_inferred: True if the features follow from some of the records.
         excluded: The records that are never delivered.
     """
@@ -63,10 +66,12 @@ class Dataset:
         *,
         index: Index | None = None,
         counts: Sequence[int] = (),
+        parts: Sequence[ShardPart] = (),
         is_inferred: bool = False,
         excluded: Exclusions | None = None,
     ) -> None:
         check_pictures(settings)
+        check_parts(settings, parts)
         functions = Functions.of(settings)
         check_mapped(settings, functions)
         self._settings = settings
@@ -79,6 +84,7 @@ class Dataset:
             shards=self.shards,
             index=index,
             counts=counts or [len(objects)],
+            parts=parts,
         )
         self.lanes = self._identity.lanes
         self._arithmetic = Arithmetic(

@@ -60,8 +60,8 @@ class Arithmetic:
                 + self._costs(world_size, batch_size)
             )
         check_batches(self._settings, batch_size, remainder)
-        counted = self._index is not None and self._identity.is_counted
-        few = self._index.records if self._index is not None and counted else lanes
+        is_counted = self._identity.is_counted
+        few = (self._identity.records or 0) if is_counted else lanes
         if few < lanes and remainder != "keep":
             raise ConfigError(
                 f"{lanes} lanes share {few} records, so with {remainder!r} some lanes would "
@@ -77,8 +77,9 @@ class Arithmetic:
         if settings.steps_per_epoch is not None:
             return settings.epochs * settings.steps_per_epoch
         remainder = self.remainder(world_size, batch_size)
-        if self._gives_all_records and self._index is not None:
-            steps, rest = divmod(self._index.records, batch_size or 1)
+        records = self._identity.records
+        if records is not None and (self._gives_all_records or self._reads_all(world_size)):
+            steps, rest = divmod(records * settings.epochs, batch_size or 1)
             return steps + (rest > 0 and remainder != "drop")
         run = self._run(remainder, batch_size, world_size)
         return None if run is None else run.steps
@@ -88,6 +89,13 @@ class Arithmetic:
         """True in a mix whose epoch is every record of every component."""
         is_whole = self._identity.draws is not None and self._settings.exhausted == "rest"
         return is_whole and not uncounting_stage(self._settings)
+
+    def _reads_all(self, world_size: int) -> bool:
+        """Return whether one rank reads whole shards of which the source counts the records."""
+        settings = self._settings
+        leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None
+        is_plain = self._identity.draws is None and not uncounting_stage(settings)
+        return world_size == 1 and self._index is None and is_plain and not leaves_out
 
     def surplus(self, batch_size: int | None, world_size: int) -> int | None:
         """Count the masked rows of a run's batches; below 0: the records that are left out."""

@@ -8,8 +8,11 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import has_pictures
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.batch.functions import Functions
+    from streamrec.plan.order.shard_order import ShardPart
 
 
 def uncounting_stage(settings: DatasetSettings) -> str:
@@ -115,6 +118,23 @@ def check_mapped(settings: DatasetSettings, functions: Functions) -> None:
             'a cache of "mapped" keeps one result for each record, and '
             f"map {functions.map.name} takes rng, to give others in each epoch; draw in transform, "
             'which runs after the cache, or use a cache of "pictures" or of "ranges"'
+        )
+
+
+def check_parts(settings: DatasetSettings, parts: Sequence[ShardPart]) -> None:
+    """Refuse to skip damage where a split cuts a shard: behind it, records' numbers are a guess.
+
+    Raises:
+        ConfigError: The settings ask for both, and no index tells the numbers.
+    """
+    if settings.on_corrupt == "raise" or settings.index is not None:
+        return
+    if not all(part.is_whole for part in parts):
+        raise ConfigError(
+            f"split {settings.split!r} ends inside shards, and with on_corrupt="
+            f"{settings.on_corrupt!r} the numbers of the records behind damage are a guess; write "
+            "an index with `streamrec index` and set index=True, or slice by shards, as in "
+            "'train[:3shard]'"
         )
 
 

@@ -40,12 +40,13 @@ from streamrec.stores.base.source_text import content_name
 from streamrec.values.record_rows import Chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.batch.functions import Functions
     from streamrec.plan.order.mixture import Draws
     from streamrec.plan.order.record_order import Order
+    from streamrec.plan.order.shard_order import ShardPart
 
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Identity:
         shards: The shards' URLs in their order; in a mix, one component after the other.
         index: The index of the shards; ``None``: the order is by shard.
         counts: The number of shards of each component of a mix; else that of all.
+        parts: The records of each shard; empty: all that they have.
     """
 
     def __init__(
@@ -70,12 +72,14 @@ class Identity:
         shards: Sequence[str],
         index: Index | None,
         counts: Sequence[int],
+        parts: Sequence[ShardPart] = (),
     ) -> None:
         self._settings = settings
         self._functions = functions
         self.shards = shards
         """The shards' URLs in their order; in a mix, one component after the other."""
         self._index = index
+        self._parts = tuple(parts)
         self.counts = counts
         """The number of shards of each component of a mix; else that of all."""
         # Each lane needs one record of each component, or by shard one shard.
@@ -144,6 +148,13 @@ class Identity:
         return [] if weights is None else waiting_components(weights)
 
     @property
+    def records(self) -> int | None:
+        """The records of an epoch; ``None``: neither an index nor the source says them."""
+        if self._parts:
+            return sum(part.records for part in self._parts)
+        return None if self._index is None else self._index.records
+
+    @property
     def _lasting_counts(self) -> list[int]:
         """The number of shards of each component that has a weight from the beginning."""
         parts = zip(self._settings.components, self.counts, strict=True)
@@ -152,16 +163,16 @@ class Identity:
     @property
     def _lasting_records(self) -> list[int]:
         """The number of records of each such component, as an index counts them."""
-        parts = zip(self._settings.components, self._parts, strict=True)
-        return [part.records for name, part in parts if name not in self.waiting]
+        assert self._index is not None
+        counted = self._parts or self._index.entries
+        sums = (sum(one.records for one in counted[first:last]) for first, last in self._bounds)
+        parts = zip(self._settings.components, sums, strict=True)
+        return [records for name, records in parts if name not in self.waiting]
 
     @property
-    def _parts(self) -> list[Index]:
-        """The index of each component's shards."""
-        assert self._index is not None
-        entries = self._index.entries
-        bounds = pairwise(accumulate(self.counts, initial=0))
-        return [Index(entries[first:last]) for first, last in bounds]
+    def _bounds(self) -> Iterator[tuple[int, int]]:
+        """The number of each component's first shard, and of the one after its last."""
+        return pairwise(accumulate(self.counts, initial=0))
 
     def before_joining(self, fingerprint: Fingerprint, names: Collection[str]) -> Fingerprint:
         """Return the fingerprint of the mix before components of these names joined it."""
@@ -181,9 +192,11 @@ class Identity:
         """Return the kind of order without some components: with an index, it has its digest."""
         if self._index is None:
             return self.kind
-        parts = dict(zip(self._settings.components, self._parts, strict=True))
-        entries = [entry for part in _without(parts, names).values() for entry in part.entries]
-        return f"{self._counting}{Index(tuple(entries)).digest()}"
+        entries = self._index.entries
+        own = [entries[first:last] for first, last in self._bounds]
+        parts = dict(zip(self._settings.components, own, strict=True))
+        entries = tuple(entry for part in _without(parts, names).values() for entry in part)
+        return f"{self._counting}{Index(entries).digest()}"
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         """Return the facts that determine the order of a stream over the dataset."""
@@ -236,6 +249,7 @@ class Identity:
                 shuffle=settings.shuffle,
                 seed=own_seed,
                 first_shard=first,
+                parts=self._parts[first : first + count],
             )
             for count, own_seed, first in zip(self.counts, seeds, self._first_shards, strict=True)
         )
@@ -252,7 +266,6 @@ class Identity:
         # extents, or where the search for the end of damage must stop at the chunk's end.
         joins = self.is_counted and settings.on_corrupt == "raise" and not settings.has_windows
         chunks, origin = index.chunks(), None if self.is_counted else 0
-        bounds = pairwise(accumulate(self.counts, initial=0))
         return tuple(
             RecordOrder(
                 table=_of_shards(chunks, first, last),
@@ -261,8 +274,9 @@ class Identity:
                 seed=seed,
                 joins=joins,
                 origin=origin,
+                shard_parts=dict(enumerate(self._parts[first:last], first)),
             )
-            for (first, last), seed in zip(bounds, seeds, strict=True)
+            for (first, last), seed in zip(self._bounds, seeds, strict=True)
         )
 
     @property
@@ -280,9 +294,9 @@ class Identity:
 
     def _digest_of_names(self, without: Collection[str] = ()) -> str:
         """Digest the shards' names; in a mix, those of each component that is not left out."""
-        parts = zip(self._settings.components, self._first_shards, self.counts, strict=True)
-        shards = [self.shards[a : a + count] for name, a, count in parts if name not in without]
-        digests = [names_digest(_own_names(urls)) for urls in shards]
+        parts = zip(self._settings.components, self._bounds, strict=True)
+        bounds = [own for name, own in parts if name not in without]
+        digests = [digest_of_names(self.shards[a:b], self._parts[a:b]) for a, b in bounds]
         return digests[0] if self.draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:
@@ -299,6 +313,18 @@ def _of_shards(chunks: Chunks, first: int, last: int) -> Chunks:
 
 def _without(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
     return {name: value for name, value in values.items() if name not in names}
+
+
+def digest_of_names(urls: Sequence[str], parts: Sequence[ShardPart]) -> str:
+    """Return the digest of shards' names, and of the records that a split cuts out of them."""
+    names = names_digest(_own_names(urls))
+    cuts = [
+        f"{shard}[{part.first}:{part.first + part.records}]"
+        for shard, part in enumerate(parts)
+        if not part.is_whole
+    ]
+    # Whole shards have the digest of a stream that names them by a pattern, whose order it is.
+    return digest(" ".join([names, *cuts])) if cuts else names
 
 
 def _own_names(urls: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.machine import fetch_process_count, record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
@@ -19,6 +19,7 @@ from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
 from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
+from streamrec.pipeline.tfds_folder import Listed, read_features, read_info, split_shards
 from streamrec.stores.base.protocol import in_thread, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart
 from streamrec.stores.open import Stores, can_fetch_apart, import_stores, read_beside
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
     from streamrec.pipeline.terms.exclusions import Exclusions
+    from streamrec.plan.order.shard_order import ShardPart
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.processes.fetch_processes import FetchProcesses
 
@@ -50,6 +52,8 @@ class Findings:
     """The entries of these shards in the index; ``None``: the settings name none."""
     counts: Sequence[int]
     """The number of shards of each component of a mix; else that of all."""
+    parts: Sequence[ShardPart]
+    """The records of each shard that the splits of TFDS folders name; empty: no split is named."""
     is_inferred: bool
     """True if the features follow from some of the records."""
     excluded: Exclusions | None
@@ -97,13 +101,17 @@ async def _find_in(
     # Before anything asks for a store: some take half a second to import, which belongs in a
     # thread.
     await import_stores(settings.urls)
-    parts = await _list_parts(stores, settings) if objects is None else [list(objects)]
-    objects = [info for part in parts for info in part]
+    listed = [Listed(objects)] if objects is not None else None
+    if settings.split is not None:
+        # The shards that a caller has listed do not say which of their records are read.
+        listed, settings = await _open_folders(stores, settings, settings.split)
+    parts = listed or [Listed(part) for part in await _list_parts(stores, settings)]
+    objects = [info for part in parts for info in part.objects]
     index = None
     if settings.index is not None:
         # The shards of each component of a mix have an index of their own beside them.
-        found = [await read_index(settings, settings.index, stores, part) for part in parts]
-        index = Index(tuple(entry for one in found for entry in one.entries))
+        found = [await _index_of(settings, settings.index, stores, part) for part in parts]
+        index = Index(tuple(entry for one in found for entry in one))
         settings = apply_index(settings, index)
     is_inferred = settings.features == "infer"
     if is_inferred:
@@ -111,15 +119,16 @@ async def _find_in(
     if settings.dtypes and isinstance(settings.features, dict):
         features = narrow(settings.features, dtype_names(settings.dtypes))
         settings = settings.model_copy(update={"features": features})
-    counts = [len(part) for part in parts]
+    counts = [len(part.objects) for part in parts]
     return Findings(
         settings=settings,
         stores=stores,
         objects=objects,
         index=index,
         counts=counts,
+        parts=[own for part in parts for own in part.parts],
         is_inferred=is_inferred,
-        excluded=await _read_excluded(settings, stores, objects, index),
+        excluded=await _read_excluded(settings, stores, objects, _totals(index, parts)),
     )
 
 
@@ -127,7 +136,7 @@ async def _read_excluded(
     settings: DatasetSettings,
     stores: Stores,
     objects: Sequence[ObjectInfo],
-    index: Index | None,
+    counts: Sequence[int] | None,
 ) -> Exclusions | None:
     """Read the list of records that are never delivered, and find their shards."""
     listed = settings.exclude
@@ -139,8 +148,14 @@ async def _read_excluded(
             data = await read_excluded(stores, listed)
         named, place = read_list(data, listed), masked(listed)
     urls = [info.url for info in objects]
-    counts = None if index is None else [entry.records for entry in index.entries]
     return await in_thread(partial(find_records, named, urls, counts, place))
+
+
+def _totals(index: Index | None, parts: Sequence[Listed]) -> list[int] | None:
+    """Return the records of each shard; ``None``: neither an index nor a folder says them."""
+    if index is not None:
+        return [entry.records for entry in index.entries]
+    return [own.total for part in parts for own in part.parts] or None
 
 
 async def read_excluded(stores: Stores, url: str) -> bytes:
@@ -162,6 +177,72 @@ async def _list_parts(stores: Stores, settings: DatasetSettings) -> list[list[Ob
     if settings.shuffle:  # the order in which a program lists files may be its machine's
         parts = [sorted(part, key=lambda found: found.url) for part in parts]
     return parts
+
+
+async def _open_folders(
+    stores: Stores, settings: DatasetSettings, split: str | dict[str, str]
+) -> tuple[list[Listed], DatasetSettings]:
+    """Read the TFDS folders of a source; return their shards, and the settings with features.
+
+    Raises:
+        ConfigError: A split or a feature cannot be read, or the components of a mix have different
+            features.
+    """
+    found: list[Listed] = []
+    features: dict[str, Any] | None = None
+    for name, folder in settings.components.items():
+        assert isinstance(folder, str)
+        text = split if isinstance(split, str) else split[name]
+        async with _limit(settings, "reading a TFDS folder", folder):
+            info = await read_info(stores, folder)
+            shards = split_shards(info, folder, text)
+            if settings.features is None:
+                own = describe((await read_features(stores, folder)).check())
+                features = own if features is None else _alike(features, own or {}, name)
+        found.append(shards.shuffled() if settings.shuffle else shards)
+    if features is None:
+        return found, settings
+    return found, settings.model_copy(update={"features": features})
+
+
+def _alike(features: dict[str, Any], own: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the features of a mix's components, which must be the same."""
+    odd = [key for key in features | own if features.get(key) != own.get(key)]
+    if odd:
+        raise ConfigError(
+            f"the component {name!r} has another feature {odd[0]!r} than those before it; give "
+            "features, with specs of those that all components have"
+        )
+    return features
+
+
+async def _index_of(
+    settings: DatasetSettings, named: Literal[True] | str, stores: Stores, part: Listed
+) -> list[ShardEntry]:
+    """Return the index's entries of some shards.
+
+    Raises:
+        StaleIndex: The shards have other numbers of records than their folder says.
+    """
+    # The index of a split describes all of its shards, and these may be a few of them.
+    wholes = part.wholes or [part.objects]
+    indexes = [await read_index(settings, named, stores, whole) for whole in wholes]
+    if not part.parts:
+        return list(indexes[0].entries)
+    entries = {
+        info.url: entry
+        for whole, index in zip(wholes, indexes, strict=True)
+        for info, entry in zip(whole, index.entries, strict=True)
+    }
+    found = [entries[info.url] for info in part.objects]
+    for info, entry, own in zip(part.objects, found, part.parts, strict=True):
+        if entry.records != own.total:
+            raise StaleIndex(
+                f"the index counts {entry.records} records in this shard, and the folder's "
+                f"dataset_info.json {own.total}; write the index again with `streamrec index`",
+                url=info.url,
+            )
+    return found
 
 
 async def read_index(

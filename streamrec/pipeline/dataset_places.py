@@ -108,10 +108,13 @@ class RankDeliveries:
 
     @property
     def records_by_shard(self) -> Numbers:
-        """The records that the index has of each shard: int64 ``[shards]``."""
-        table = self._first_run.order.table
+        """The records that the order has of each shard: int64 ``[shards]``."""
+        order = self._first_run.order
+        table = order.table
         counts = np.zeros(len(self._dataset.shards), np.int64)
         np.add.at(counts, table.shard, table.records)
+        for shard, part in order.shard_parts.items():
+            counts[shard] = part.records
         return counts
 
     def _runs(self, steps: range) -> Iterator[tuple[RecordRun, int, int]]:
@@ -136,8 +139,8 @@ class RankDeliveries:
         number = self._first_run.order.record_number(shard, record)
         if number is None:
             raise ConfigError(
-                f"there is no record {record} in {masked(self._dataset.shards[shard])}, which has "
-                f"{self.records_by_shard[shard]}, numbered from 0; correct the number"
+                f"there is no record {record} of {masked(self._dataset.shards[shard])} in this "
+                f"stream, which has {self.records_by_shard[shard]} of it; correct the number"
             )
         for epoch in epochs:
             run = self._run_of_epoch(epoch)

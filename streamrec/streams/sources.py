@@ -116,8 +116,8 @@ def length_of(settings: object, world_size: int) -> int | None:
         return None
     if settings.steps_per_epoch is not None:
         return settings.epochs * settings.steps_per_epoch
-    # Without an index only the shards could tell, and nobody expects that a length reads them.
-    if settings.index is None:
+    # Else only the shards could tell, and nobody expects that a length reads them.
+    if settings.index is None and settings.split is None:
         return None
     with Bridge() as loop:
         return loop.call(_length(settings.dataset(), world_size))

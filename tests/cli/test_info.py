@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import streamrec
 from streamrec import kernel
-from streamrec.formats.examples.descriptions import from_description
+from streamrec.formats.examples.descriptions import as_python, from_description
 from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, in_process
 from tests.cli.support import streamrec as cli
+from tests.pipeline.made_folders import make_folder
 from tests.pipeline.small_datasets import write, write_index
 
 if TYPE_CHECKING:
@@ -173,3 +175,38 @@ def test_refusals_of_shuffle(arguments: tuple[object, ...], words: str) -> None:
 
 def test_shards_without_an_index() -> None:
     assert_one_sentence(cli("info", *IN_ORDER, f"{DATA}/numbers-*"), 1, "streamrec index")
+
+
+FOLDER = """\
+dataset      made 1.0.0
+split        train: 17 records
+split        test: 3 records
+labels       label: even, odd
+
+features = {
+    'id': sr.FixedLenFeature((), 'int32'),
+    'label': sr.FixedLenFeature((), 'int64'),
+}
+"""
+
+
+def test_a_folder_of_tfds(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    assert in_process("info", folder).out == FOLDER
+    facts = json.loads(in_process("info", f"{folder}/", "--json").out)
+    assert facts["splits"] == {"train": 17, "test": 3}
+    assert facts["labels"] == {"label": ["even", "odd"]}
+    assert list(from_description(facts["features"])) == ["id", "label"]
+
+
+def test_specs_of_a_folder_can_be_pasted() -> None:
+    rows = streamrec.RaggedFeature.RowLengths("x/ragged_row_lengths_0")
+    spec = streamrec.RaggedFeature("int64", "x/ragged_flat_values", [rows])
+    scope: dict[str, Any] = {"sr": streamrec}
+    exec(as_python({"x": spec, "y": streamrec.Image(sequence=True)}), scope)
+    assert scope["features"] == {"x": spec, "y": streamrec.Image(sequence=True)}
+
+
+def test_a_folder_takes_no_options_for_shards(tmp_path: Path) -> None:
+    done = in_process("info", str(make_folder(tmp_path)), "--scan")
+    assert_one_sentence(done, 2, "--scan has no effect on a folder of TFDS")

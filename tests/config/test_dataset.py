@@ -76,6 +76,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert settings.model_dump() == {
         "source": "x",
         "features": None,
+        "split": None,
         "dtypes": None,
         "batch_size": None,
         "shuffle": False,

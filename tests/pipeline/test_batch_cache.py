@@ -460,6 +460,7 @@ CHANGES: dict[str, Any] = {
     "on_corrupt": "skip",
     "corrupt_budget": 7,
     "compression": "gzip",
+    "split": "train",
 }
 """Another value of each setting that is in a key; ``None`` for those that are refused, or of mixes.
 """

@@ -412,7 +412,8 @@ class DamagePolicy:
             extent: The extent that has been read.
             found: The number in the shard of the first record that was not found.
         """
-        if not self.keeps_placeholders or extent.records is None:
+        # Of a shard without an index the source may count the records; there it has no damage.
+        if not self.keeps_placeholders or extent.records is None or extent.end is None:
             return None
         missing = missing_from(extent, found)
         if not len(missing):

@@ -37,6 +37,20 @@ class ExtentCheck:
             place = f"record {scanner.ordinal} begins at byte {scanner.offset}"
             raise self.stale(extent, place)
 
+    def check_total(self, extent: Extent, records: int) -> None:
+        """Check that a shard has as many records as the folder that it belongs to says.
+
+        Raises:
+            StaleIndex: It has more or fewer.
+        """
+        if records != extent.next_record:
+            raise StaleIndex(
+                f"the folder's dataset_info.json counts {extent.next_record} records in this "
+                f"shard, and it has {records}; fetch the folder again, or name the shards by a "
+                "pattern and leave split out",
+                url=self.shards.urls[extent.shard],
+            )
+
     def check_chunks(self, extent: Extent, block: RecordBlock, *, is_exact: bool) -> None:
         """Check that the records that begin chunks are those that were indexed.
 

@@ -134,6 +134,9 @@ class RecordReader:
             return True
         if self._lead and not self._compare_lead(read):
             return False
+        if self._is_past(extent):
+            self.queue.give_up(extent)
+            return True
         if read.scanned < read.filled and self._scan(read):
             return True
         if read.error is not None:
@@ -372,6 +375,8 @@ class RecordReader:
                 return self._suspect(fault, read)
             if extent.end is not None and self._is_exact:
                 self._index.check_end(extent, scanner)
+            elif extent.next_record is not None and self._is_exact:
+                self._index.check_total(extent, scanner.ordinal)
             elif self.shards.excluded is not None and self._is_exact:
                 shard = extent.shard
                 url = self.shards.urls[shard]
@@ -380,6 +385,14 @@ class RecordReader:
                 self._give(missing)
         self.queue.drop()
         return True
+
+    def _is_past(self, extent: Extent) -> bool:
+        """Return whether all records of a part of a shard were found, and more stand behind it."""
+        if extent.end is not None or extent.records is None or self._found:
+            return False
+        last = extent.skip + extent.records
+        # At the shard's own end it is compared that no other record follows.
+        return self._scanner.ordinal >= last and last != extent.next_record
 
     def _check_count(self, extent: Extent) -> None:
         """Check that no record lies after the last one which the index counts.
@@ -390,7 +403,9 @@ class RecordReader:
         # Damage that has been found, and is still to be taken, may stand for any number of records.
         damaged = scanner.searching or scanner.damaged
         waits = damaged or any(isinstance(one, DamagedSpan) for one in self._found)
-        if last is not None and scanner.ordinal >= last and self._is_exact and not waits:
+        if extent.end is None or last is None:
+            return
+        if scanner.ordinal >= last and self._is_exact and not waits:
             self._index.check_end(extent, scanner)
 
     @property

@@ -28,11 +28,12 @@ from streamrec.plan.order.permutation import permutation, seed_of, stratified, t
 from streamrec.plan.order.shard_order import KEPT, Extent, ShardOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.order.shard_order import ShardPart
     from streamrec.plan.order.window import Windows
     from streamrec.values.record_rows import Chunks
 
@@ -73,6 +74,7 @@ class RecordOrder:
         joins: ``True`` to join successive chunks of a shard into one extent, unless they are
             shuffled. It changes the numbers of extents, but not the order.
         origin: The epoch at whose beginning all lanes began; ``None``: they do not turn.
+        shard_parts: The records that the order has of a shard, by its number; of others it has all.
     """
 
     table: Chunks
@@ -81,10 +83,13 @@ class RecordOrder:
     seed: int = 0
     joins: bool = True
     origin: int | None = None
+    shard_parts: Mapping[int, ShardPart] = field(default_factory=dict)
     _before: Numbers = field(init=False, repr=False)
     """int64 ``[chunks + 1]``: the records before each chunk, and in all, in the table's order."""
     _units: Numbers = field(init=False, repr=False)
-    """The first record of each unit of the permutation, and the number of all records."""
+    """The first record of each unit, and the number of all records."""
+    _own: Numbers = field(init=False, repr=False)
+    """The units that are permuted: all, but for those that lie outside the shards' parts."""
     _sequence: Callable[[int], tuple[Numbers, Numbers]] = field(init=False, repr=False)
     """Returns the units in an epoch's order, and the number of records before each."""
     _times: Callable[[int], npt.NDArray[np.float64]] = field(init=False, repr=False)
@@ -98,7 +103,11 @@ class RecordOrder:
         shards = np.flatnonzero(np.diff(self.table.shard, prepend=-1))
         joins = self.joins and not self.shuffle
         units = np.append(before[shards], before[-1]) if joins else before
+        own = np.arange(len(units) - 1, dtype=np.int64)
+        if self.shard_parts:
+            units, own = self._cut_units(units, before)
         object.__setattr__(self, "_units", units)
+        object.__setattr__(self, "_own", own)
         object.__setattr__(self, "_sequence", lru_cache(KEPT)(self._permute))
         object.__setattr__(self, "_times", lru_cache(KEPT)(self._begins))
 
@@ -109,10 +118,10 @@ class RecordOrder:
         """Return the order of lanes that all began at that epoch; they turn if these do."""
         return self if self.origin in (None, origin) else replace(self, origin=origin)
 
-    @property
+    @cached_property
     def records(self) -> int:
         """The number of records in an epoch."""
-        return int(self._before[-1])
+        return int(np.diff(self._units)[self._own].sum())
 
     @property
     def period(self) -> int:
@@ -122,7 +131,7 @@ class RecordOrder:
     @property
     def stride(self) -> int:
         """The distance between the numbers of the first extents of successive epochs."""
-        return max(1, len(self._units) - 1)
+        return max(1, len(self._own))
 
     @property
     def largest(self) -> int:
@@ -229,7 +238,7 @@ class RecordOrder:
         Chunks must not be joined. The bytes of a part of a chunk are estimated.
         """
         piece = self._piece(lane, epoch)
-        chunks = piece.units
+        chunks = np.searchsorted(self._before, piece.first, "right") - 1
         sizes = self.table.end[chunks] - self.table.begin[chunks]
         return sizes * (piece.last - piece.first) // self.table.records[chunks], piece.before
 
@@ -270,15 +279,16 @@ class RecordOrder:
         return chunks, records - self._before[chunks]
 
     def record_number(self, shard: int, record: int) -> int | None:
-        """Return the number in the table of a shard's record; ``None``: the shard has not so many.
+        """Return the number in the table of a shard's record; ``None``: the order does not have it.
 
         It is the inverse of :meth:`chunk_places`.
         """
         table = self.table
         first, last = np.searchsorted(table.shard, [shard, shard + 1]).tolist()
-        if not 0 <= record < self._before[last] - self._before[first]:
-            return None
-        return int(self._before[first]) + record
+        begin, count = (0, int(self._before[last] - self._before[first]))
+        if shard in self.shard_parts:
+            begin, count, _ = self.shard_parts[shard]
+        return int(self._before[first]) + record if 0 <= record - begin < count else None
 
     def record_numbers(self, shards: Numbers, records: Numbers) -> Numbers:
         """Return the numbers in the table of the shards' records, all of which there must be."""
@@ -293,6 +303,18 @@ class RecordOrder:
 
     def _chunk(self, record: int) -> int:
         return int(np.searchsorted(self._before, record, "right")) - 1
+
+    def _cut_units(self, units: Numbers, before: Numbers) -> tuple[Numbers, Numbers]:
+        """Cut units where the parts of shards begin and end; return them, and which are inside."""
+        shards, chunks = np.unique(self.table.shard, return_index=True)
+        firsts, ends = before[chunks], np.append(before[chunks[1:]], before[-1:])
+        for place, shard in enumerate(shards.tolist()):
+            if shard in self.shard_parts:
+                firsts[place] += self.shard_parts[shard].first
+                ends[place] = firsts[place] + self.shard_parts[shard].records
+        units = np.unique(np.concatenate([units, firsts, ends]))
+        begun, ended = (np.searchsorted(cuts, units[:-1], "right") for cuts in (firsts, ends))
+        return units, np.flatnonzero(begun > ended)
 
     def _extent(self, epoch: int, place: int, first: int, last: int) -> Extent:
         begin, end, table = self._chunk(first), self._chunk(last - 1), self.table
@@ -357,11 +379,11 @@ class RecordOrder:
         return lane * least + min(max(0, lane - begin), surplus - wrapped) + min(lane, wrapped)
 
     def _permute(self, epoch: int) -> tuple[Numbers, Numbers]:
-        order = np.arange(len(self._units) - 1, dtype=np.int64)
+        order = self._own
         if self.shuffle:
             # All epochs of a group have the order of its first one: the lanes turn within that.
             since = 0 if self.origin is None else (epoch - self.origin) % self.lanes
-            order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch - since))
+            order = order[permutation(len(order), seed_of(CHUNKS, self.seed, epoch - since))]
         records = np.diff(self._units)[order]
         return order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
 
@@ -377,8 +399,9 @@ class RecordOrder:
             inside = np.array([before[place] >= low for place in places], np.bool_)
             begins[np.array(places, np.int64)[inside]] = (np.cumsum(parts) - parts)[inside]
         # From the epoch's order back to that of the table.
-        begins = begins[np.argsort(order)]
-        records = begins[unit] + self._before[:-1] - self._units[unit]
+        of_units = np.zeros(len(self._units) - 1, np.int64)
+        of_units[order] = begins
+        records = of_units[unit] + self._before[:-1] - self._units[unit]
         times: npt.NDArray[np.float64] = records * self.lanes / self.records % 1
         return times
 

@@ -159,12 +159,29 @@ class Extent:
     records: int | None = None
     """The number of the extent's records; ``None``: all to its end."""
     next_record: int | None = None
-    """The number in the shard of the record at ``end``, by the index; ``None``: there is none."""
+    """The number in the shard of the record at ``end``, by the index; of a shard without one, the
+    number of its records, if the dataset says it; ``None``: not known."""
+
+
+class ShardPart(NamedTuple):
+    """The records of a shard that a dataset has, where it says how many the shard has."""
+
+    first: int
+    """The number in the shard of the first of them."""
+    records: int
+    """Their number."""
+    total: int
+    """All records of the shard."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the dataset has all records of the shard."""
+        return self.records == self.total
 
 
 @dataclass(frozen=True)
 class ShardOrder:
-    """Order by shard: every extent is a whole shard.
+    """Order by shard: every extent is a whole shard, or the part of it that the dataset has.
 
     An epoch has all shards; the epochs end to end are one sequence, whose element ``k`` goes to
     lane ``k mod lanes``. Counting on over the epochs keeps any lane from running ahead when
@@ -178,6 +195,7 @@ class ShardOrder:
         shuffle: ``True`` to deal the shards at random.
         seed: The seed of the permutations.
         first_shard: The number of the first shard, where these are a part of a dataset's.
+        parts: The records of each shard; empty: all of them, as many as there are.
         open_shards: The parts of each lane, which are read side by side.
         open_shard: The number of the open shard whose extents these are.
         origin: The epoch at whose beginning all lanes began.
@@ -188,6 +206,7 @@ class ShardOrder:
     shuffle: bool = False
     seed: int = 0
     first_shard: int = 0
+    parts: tuple[ShardPart, ...] = ()
     open_shards: int = 1
     open_shard: int = 0
     origin: int = 0
@@ -226,7 +245,13 @@ class ShardOrder:
         else:
             dealt = self._dealt.of_lane(lane, epoch, self.origin)
             shard = dealt.item(element - self._before(lane, epoch))
-        return Extent(number, epoch, self.first_shard + shard)
+        own = self.first_shard + shard
+        if not self.parts:
+            return Extent(number, epoch, own)
+        first, records, total = part = self.parts[shard]
+        # A whole shard is read to its end, where its records are counted.
+        cut = None if part.is_whole else records
+        return Extent(number, epoch, own, skip=first, records=cut, next_record=total)
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
         """Iterate over the lane's extents from that number on, without end."""

@@ -1,0 +1,1 @@
+"""The documents of a TFDS folder: ``dataset_info.json`` and ``features.json``."""
