@@ -160,6 +160,13 @@ TABLES = (
     ),
     Table("images", "pictures decoded, beside tf.data", "bench.images", "--repeat 1"),
     Table(
+        "tfds",
+        "TFDS folders, beside tensorflow_datasets",
+        "bench.tfds",
+        "--repeat 3",
+        "--repeat 1",
+    ),
+    Table(
         "cached_epochs",
         "second epochs from a cache of decoded pictures, or of mapped records",
         "bench.cached_epochs",
