@@ -60,11 +60,11 @@ SHORT = BUDGET
 
 
 def can_warm_start(settings: DatasetSettings) -> bool:
-    """Return whether a stream can go on in another process at the cost of its read-ahead alone.
+    """Return whether a stream can go on in another process at the cost of what it has read.
 
-    Windows would be filled twice, packs begun twice, and what is skipped counted twice.
+    Packs would be begun twice, and what is skipped counted twice.
     """
-    holds = settings.has_windows or settings.weights is not None or settings.pack is not None
+    holds = settings.weights is not None or settings.pack is not None
     calls = any(getattr(settings, name) is not None for name in FUNCTIONS)
     leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None
     return not (holds or calls or leaves_out)
@@ -86,11 +86,13 @@ class WarmStartSession:
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
         def begin(dataset: Dataset) -> Entry:
-            """Give the thread all of the memory for a short run, which it reads alone."""
+            """Give the thread all of the memory for windows, and for a run that it reads alone."""
             order = order_for(settings, dataset.objects)
             self._call = partial(call_engine, settings, rank, order)
             self._is_short = _is_short(settings, rank, dataset.objects)
-            return Entry(position, None if self._is_short else _small_budget(dataset))
+            self._has_all_memory = self._is_short or settings.has_windows
+            """True once the thread reads with all of the memory."""
+            return Entry(position, None if self._has_all_memory else _small_budget(dataset))
 
         # This opens the dataset and calls begin, so the attributes of begin are there after it.
         # Without fetch processes, which would start twice.
@@ -104,8 +106,6 @@ class WarmStartSession:
         """The feed of the process, once that was started."""
         self._thread: ThreadSession | None = thread
         self._session: ThreadSession | BlockingFeed = thread
-        self._has_all_memory = self._is_short
-        """True once the thread reads with all of the memory."""
         self._trainer = TrainerClock()
         self._end: Position | None = None
         """The position where the process goes on, once the thread reads no further."""

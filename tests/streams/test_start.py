@@ -100,8 +100,9 @@ def test_an_engine_process_that_cannot_start(
 ) -> None:
     monkeypatch.setattr(engine, "PROCESS", "streamrec.no_such_module")
     monkeypatch.setattr(start, "has_gil", lambda: True)
-    # With a shuffle no thread begins to read before the process does.
-    stream = sr.open(write(tmp_path, ((9,),)), batch_size=3, shuffle=True, engine=kind)
+    # Where damage is skipped, no thread begins to read before the process does.
+    source = write(tmp_path, ((9,),))
+    stream = sr.open(source, batch_size=3, on_corrupt="skip", corrupt_budget=1, engine=kind)
     move(stream)
     with pytest.raises(FeederLost, match="ended with exit code 1") as caught, stream:
         pass
@@ -125,11 +126,13 @@ def test_the_reader_of_shards(
     assert start._reader_of(settings, settings.dataset()) is session
 
 
-def test_with_windows_too_a_thread_reads_where_there_is_no_gil(
+def test_a_thread_reads_where_there_is_no_gil_in_place_of_a_process_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(start, "has_gil", lambda: True)
-    settings = StreamSettings(source="a.tfrecord", batch_size=2, shuffle=True)
+    settings = StreamSettings(
+        source="a.tfrecord", batch_size=2, on_corrupt="skip", corrupt_budget=1
+    )
     assert start._reader_of(settings, settings.dataset()) is open_engine
     monkeypatch.setattr(start, "has_gil", lambda: False)
     assert start._reader_of(settings, settings.dataset()) is ThreadSession

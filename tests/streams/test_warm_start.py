@@ -118,7 +118,16 @@ def alone(source: str, runs: int = 1, **values: Any) -> list[list[Batch]]:
         return [list(stream) for _ in range(runs)]
 
 
-@pytest.mark.parametrize("values", [{}, {"epochs": 2, "remainder": "drop"}, {"ordered": False}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"epochs": 2, "remainder": "drop"},
+        {"ordered": False},
+        {"shuffle": True, "epochs": 2},
+        {"length_buckets": 2, "epochs": 2},
+    ],
+)
 @pytest.mark.usefixtures("leaves_nothing")
 def test_the_same_batches_wherever_the_process_takes_over(
     source: str, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
@@ -528,8 +537,8 @@ def test_a_budget_that_is_too_small_is_refused_as_the_user_set_it(source: str) -
     [
         ({}, True),
         ({"compression": "gzip", "ordered": False, "steps_per_epoch": 3}, True),
-        ({"shuffle": True}, False),
-        ({"length_buckets": 4}, False),
+        ({"shuffle": True}, True),
+        ({"length_buckets": 4}, True),
         ({"filter": "tests.feeder.functions:keep"}, False),
         ({"map": "tests.feeder.functions:keep"}, False),
         ({"transform": "tests.feeder.functions:keep"}, False),
