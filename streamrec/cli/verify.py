@@ -166,6 +166,13 @@ def _count(faults: int) -> str:
     show_default=True,
     help="Bytes of shard for each entry; 4MiB for tens of terabytes.",
 )
+@click.option(
+    "--key",
+    "keys",
+    metavar="FEATURE",
+    multiple=True,
+    help="Also write which values of this feature, of int64 or bytes, stand in which records.",
+)
 @json_option
 @shard_options
 def index(*, as_json: bool, **options: Any) -> None:
@@ -174,6 +181,7 @@ def index(*, as_json: bool, **options: Any) -> None:
     Reads every byte of the shards, several at a time, and checks every CRC. If a shard is damaged,
     no index is written. The index is one small object, with 20 bytes for each chunk; patterns for
     shards do not match its name. Write it again whenever a shard has changed.
+    --key writes a second object beside it, by which exclude and which --find take values.
     """
     facts = _write_index(**options)
     if as_json:
@@ -186,24 +194,29 @@ def _write_index(
     urls: tuple[str, ...],
     output: str | None,
     chunk_size: str,
+    keys: tuple[str, ...],
     max_record_bytes: int | None,
     storage_options: dict[str, Any],
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
     from streamrec.config.plain_values import byte_size
+    from streamrec.datasets.key_values import key_indexes, key_type
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_places
+    from streamrec.formats.shards.key_index import key_url
     from streamrec.masking import masked
     from streamrec.stores.blocking import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
+    types = {key: key_type(urls, key, storage_options=storage_options) for key in keys}
     with Bridge() as loop, progress_bar("bytes") as progress:
         checking = check(
             urls,
             storage_options,
             chunk_bytes=chunk_bytes,
             largest=max_record_bytes,
+            keys=types,
             progress=progress,
         )
         # All of it is read before anything is written: an index of damaged shards would hide the
@@ -212,6 +225,12 @@ def _write_index(
     written = index_of(reports)
     data, url = written.encode(), output or index_places([report.url for report in reports])[0]
     write_object(url, data, storage_options)
+    of_keys = []
+    for key in key_indexes(written, [report.keys for report in reports], types):
+        place, octets = key_url(url, key.feature), key.encode()
+        write_object(place, octets, storage_options)
+        facts = {"feature": key.feature, "url": masked(place), "values": len(key.records)}
+        of_keys.append({**facts, "bytes": len(octets)})
     size = sum(report.size for report in reports)
     return {
         "url": masked(url),
@@ -221,15 +240,18 @@ def _write_index(
         "records": written.records,
         "chunks": len(written.chunks().begin),
         "digest": written.digest(),
+        "keys": of_keys,
     }
 
 
 def _index_text(facts: dict[str, Any]) -> str:
     from streamrec.report.words import size
 
-    return (
+    text = (
         "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
     ).format(**facts) + size(facts["shard_bytes"])
+    keys = ("{url}: {values:,} values; {bytes:,} bytes".format(**key) for key in facts["keys"])
+    return "\n".join([text, *keys])
 
 
 @click.command("merge-index")

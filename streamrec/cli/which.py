@@ -45,14 +45,24 @@ def _steps(context: click.Context, _: click.Parameter, text: str | None) -> rang
     return steps
 
 
-def _record(context: click.Context, _: click.Parameter, text: str | None) -> tuple[str, int] | None:
-    """Return the shard and the record of an option such as ``train-00003.tfrecord:17``."""
+def _wanted(
+    context: click.Context, _: click.Parameter, text: str | None
+) -> tuple[str, int] | dict[str, str] | None:
+    """Return what ``train-00003.tfrecord:17`` or ``user_id=a`` stands for.
+
+    What ends with a colon and a number is a record, as a shard's name may have a ``=``.
+    """
     if text is None or context.resilient_parsing:
         return None
     shard, _separator, record = text.rpartition(":")
-    if not shard or not record.isdecimal():
-        raise click.BadParameter(f"{text!r} is not SHARD:RECORD, as in train-00003.tfrecord:17")
-    return shard, int(record)
+    if shard and record.isdecimal():
+        return shard, int(record)
+    feature, separator, value = text.partition("=")
+    if not feature or not separator:
+        raise click.BadParameter(
+            f"{text!r} is not SHARD:RECORD, as in train-00003.tfrecord:17, or FEATURE=VALUE"
+        )
+    return {feature: value}
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -66,9 +76,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option(
     "--find",
-    callback=_record,
-    metavar="SHARD:RECORD",
-    help="Tell at which steps this record comes; RECORD is its number in the shard, from 0.",
+    callback=_wanted,
+    metavar="SHARD:RECORD|FEATURE=VALUE",
+    help="Tell at which steps this record comes, or each record with this value.",
 )
 @click.option(
     "--epochs",
@@ -114,7 +124,7 @@ def which(
     *,
     step: int | None,
     steps: range | None,
-    find: tuple[str, int] | None,
+    find: tuple[str, int] | dict[str, str] | None,
     epochs: int,
     rank: int | None,
     world_size: int,
@@ -374,16 +384,18 @@ def print_found(given: Mapping[str, Any], feature: str, path: Path) -> None:
     from streamrec.config import DatasetSettings, validate
     from streamrec.datasets.found_records import find_values
     from streamrec.masking import masked
+    from streamrec.report.words import count_of
 
     if "source" not in given:
         raise click.UsageError("there is no source; give a URL, or --config FILE")
     values = _values_in(path)
     found = find_values(validate(DatasetSettings, dict(given)), feature, values)
-    for one in found:
+    for one in found.records:
         line = {"shard": masked(one.shard), "record": one.record, "value": one.values[0]}
         click.echo(json.dumps(line, ensure_ascii=False).encode())
-    missing = len(values) - len({value for one in found for value in one.values})
-    click.echo(f"{len(found):,} records; {missing:,} of {len(values):,} values not found", err=True)
+    records = count_of(len(found.records), "record", "records")
+    text = f"{records}; {found.missing:,} of {found.wanted:,} values not found"
+    click.echo(text, err=True)
 
 
 def _values_in(path: Path) -> set[str]:

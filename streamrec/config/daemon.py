@@ -14,7 +14,13 @@ from streamrec.config.dataset import DatasetSettings
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.named_files import read_small_file
-from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
+from streamrec.config.places import (
+    PLACES,
+    absolute,
+    absolute_options,
+    absolute_source,
+    absolute_values,
+)
 from streamrec.config.server_settings import ServerSettings, TlsSettings
 from streamrec.config.validation import Settings, check_values
 from streamrec.errors import ConfigError
@@ -131,7 +137,7 @@ def _with_absolute_paths(values: dict[str, Any], directory: str) -> dict[str, An
 
 
 def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
-    places = {
+    places: dict[str, Any] = {
         name: absolute(table[name], directory)
         for name in PLACES & table.keys()
         if isinstance(table[name], str)
@@ -142,6 +148,8 @@ def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
     options = table.get("storage_options")
     if isinstance(options, dict):
         others["storage_options"] = absolute_options(options, directory)
+    if isinstance(table.get("exclude"), dict):
+        places["exclude"] = absolute_values(table["exclude"], directory)
     return table | places | _collect_given(table, others) | _tokens(table, directory)
 
 

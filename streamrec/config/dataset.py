@@ -18,6 +18,7 @@ from streamrec.config.cache_and_audit import (
     read_cache,
 )
 from streamrec.config.consistency import CHECKS
+from streamrec.config.excluded import excluded_in_full, read_excluded
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.plain_values import (
     AUTO,
@@ -218,29 +219,6 @@ def _from_the_start(weights: object) -> object:
     return [tuple(stage) if isinstance(stage, list) else stage for stage in stages]
 
 
-def _pairs(records: object) -> object:
-    """Make pairs of lists, which a file has in place of tuples."""
-    if not isinstance(records, list | tuple):
-        return records
-    pairs = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in records]
-    # NumPy's integers, as batch.origin has them.
-    plain = [tuple(map(plain_integer, pair)) if type(pair) is tuple else pair for pair in pairs]
-    for pair in plain:
-        if not _is_record(pair):
-            raise ValueError(
-                f"has {pair!r}, but each record must be a pair of a shard and a number from 0 up, "
-                "such as ('train-00003.tfrecord', 17)"
-            )
-    return plain
-
-
-def _is_record(pair: object) -> bool:
-    match pair:
-        case (str(), int(number)):
-            return type(number) is int and number >= 0
-    return False
-
-
 def _function(function: object) -> object:
     if function is None or callable(function):
         return function
@@ -262,12 +240,6 @@ def _plain_pack(pack: Any) -> Any:
     if numbers != {int} or (type(made.split), type(made.documents) is bool) != (bool, False):
         raise ValueError
     return made
-
-
-def _plain_record(pair: Any) -> tuple[str, int]:
-    if type(pair) not in (list, tuple) or len(pair) != 2:
-        raise ValueError
-    return text(pair[0]), integer(0)(pair[1])
 
 
 def _plain_stage(stage: Any) -> tuple[int, dict[str, float]]:
@@ -309,7 +281,7 @@ _KINDS: Mapping[str, Kind] = {
     "on_corrupt": one_of("raise", "skip", "quarantine"),
     "corrupt_budget": integer(0),
     "quarantine": either(NONE, text),
-    "exclude": either(NONE, text, list_of(_plain_record)),
+    "exclude": either(NONE, read_excluded),
     "compression": lambda name: _COMPRESSIONS(compression_name(name)),
     "memory_budget": either(AUTO, byte_count(LEAST_BUDGET)),
     "max_record_bytes": _SIZE_OR_AUTO,
@@ -390,12 +362,14 @@ class DatasetSettings(LazySettings):
     """The most records that may be skipped: a number, or a fraction, below 1, of those read."""
     quarantine: str | None = None
     """The URL under which the bytes of skipped records are kept."""
-    exclude: Annotated[str | list[tuple[str, NonNegativeInt]] | None, BeforeValidator(_pairs)] = (
-        None
-    )
+    exclude: Annotated[
+        str | list[tuple[str, NonNegativeInt]] | dict[str, str | list[str | int]] | None,
+        BeforeValidator(excluded_in_full),
+    ] = None
     """The records that are never delivered: the URL of a list in JSON lines, each such as
-    ``{"shard": "train-00003.tfrecord", "record": 17}``; or a list of pairs of a shard's name and a
-    record's number. All others keep their places."""
+    ``{"shard": "train-00003.tfrecord", "record": 17}``; a list of pairs of a shard's name and a
+    record's number; or values by feature, as ``{"user_id": ["a", "b"]}``. All others keep their
+    places."""
     compression: Annotated[Literal["auto"] | Compression, BeforeValidator(compression_name)] = (
         "auto"
     )

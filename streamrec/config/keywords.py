@@ -113,7 +113,13 @@ class ColumnKeywords(TypedDict, total=False):
     on_corrupt: Literal["raise", "skip", "quarantine"]
     corrupt_budget: float
     quarantine: str | PathLike[str] | None
-    exclude: str | PathLike[str] | Sequence[tuple[str, int]] | None
+    exclude: (
+        str
+        | PathLike[str]
+        | Sequence[tuple[str, int]]
+        | Mapping[str, str | PathLike[str] | Sequence[str | int]]
+        | None
+    )
     compression: Literal["auto", "none", "gzip", "zlib", "zstd", "GZIP", "ZLIB", ""] | None
     memory_budget: Bytes
     max_record_bytes: Bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -142,6 +143,14 @@ def absolute(place: str, directory: str | None = None) -> str:
         directory: The directory of relative paths; ``None``: the working directory.
     """
     return _in_directory(place, _add_slash(directory))
+
+
+def absolute_values(excluded: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:
+    """Return excluded values by feature, with absolute paths of the files of values."""
+    return {
+        name: absolute(fspath(values), directory) if isinstance(values, str | PathLike) else values
+        for name, values in excluded.items()
+    }
 
 
 def absolute_source(text: str, directory: str | None = None) -> str:

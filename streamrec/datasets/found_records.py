@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamrec.datasets.key_values import key_type, values_of
 from streamrec.datasets.survey import REQUESTS, RETRIES, PlacedRecord
 from streamrec.errors import ConfigError, StaleIndex
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature, VarLenFeature
+from streamrec.formats.examples.specs import RaggedFeature
+from streamrec.formats.shards.key_index import value_of
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.stores.base.protocol import ObjectInfo, in_thread, read_range
 from streamrec.stores.open import Stores
 from streamrec.streams.opening import open as open_stream
-from streamrec.streams.sources import infer_features
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from streamrec.config import DatasetSettings
+    from streamrec.formats.shards.key_index import Value
     from streamrec.pipeline.dataset_places import DeliveredRecord
     from streamrec.values.columns import ByteArray, Ragged
-
-    Value: TypeAlias = int | bytes
 
 AT_ONCE = 256
 """The places whose records are read together, which bounds the records that are held."""
@@ -136,15 +136,25 @@ class FoundRecord(NamedTuple):
     """The wanted values that it has, in their order."""
 
 
-def find_values(
-    settings: DatasetSettings, feature: str, values: Collection[str]
-) -> list[FoundRecord]:
-    """Read a dataset once, and return the records that have one of the values, by shard and number.
+class FoundValues(NamedTuple):
+    """The records that have some values."""
+
+    records: list[FoundRecord]
+    """By shard and number."""
+    wanted: int
+    """The number of different values that were looked for."""
+    missing: int
+    """The number of those that no record has."""
+
+
+def find_values(settings: DatasetSettings, feature: str, values: Collection[str]) -> FoundValues:
+    """Read a dataset once, and return the records that have one of the values.
 
     Args:
         settings: The source and how it is read; what gives another order has no effect.
         feature: The feature, of int64 or bytes. A record may have several values of it, or none.
-        values: The values as text: numbers in decimal form, bytes in UTF-8.
+        values: The values as text: numbers in decimal form, bytes in UTF-8. Two texts of one number
+            are one value.
 
     Raises:
         ConfigError: The feature is missing in the first records, or has other values.
@@ -154,8 +164,9 @@ def find_values(
     source = settings.source
     if isinstance(source, dict):
         raise ConfigError("values are looked for in one source, not in a mix; give its URL")
-    dtype = _dtype_of(settings, source, feature)
-    wanted = {_value_of(text, feature, dtype) for text in values}
+    options = settings.storage_options
+    dtype = key_type(source, feature, compression=settings.compression, storage_options=options)
+    wanted = {value_of(text, feature, dtype) for text in values}
     read = settings.model_dump(include={"compression", "storage_options", "on_corrupt"})
     spec = {feature: RaggedFeature(dtype)}
     found: list[FoundRecord] = []
@@ -165,40 +176,13 @@ def find_values(
             for row, values_of_row in _matches(batch[feature], wanted).items():
                 shard, record = batch.origin.shards[row], batch.origin.records[row]
                 found.append(FoundRecord(stream.shards[shard], int(record), tuple(values_of_row)))
-    return sorted(found)
-
-
-def _dtype_of(settings: DatasetSettings, source: str | list[str], feature: str) -> str:
-    """Return the type of a feature's values, by the first records."""
-    inferred = infer_features(
-        source, compression=settings.compression, storage_options=settings.storage_options
-    )
-    if feature not in inferred:
-        raise ConfigError(
-            f"the first records have no feature {feature!r}; they have {', '.join(inferred)}"
-        )
-    spec = inferred[feature]
-    dtype = str(spec.dtype) if isinstance(spec, FixedLenFeature | VarLenFeature) else ""
-    if dtype not in ("int64", "bytes"):
-        raise ConfigError(
-            f"the feature {feature!r} has no values of int64 or bytes; name one that has"
-        )
-    return dtype
-
-
-def _value_of(text: str, feature: str, dtype: str) -> Value:
-    if dtype == "bytes":
-        return text.encode()
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not an integer, but {feature!r} has integers") from None
+    missing = len(wanted) - len({value for one in found for value in one.values})
+    return FoundValues(sorted(found), len(wanted), missing)
 
 
 def _matches(column: Ragged, wanted: Collection[Value]) -> dict[int, list[int | str]]:
     """Return the wanted values of each row that has one."""
-    values: Any = column.values
-    listed = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
+    listed = values_of(column)
     places = [place for place, value in enumerate(listed) if value in wanted]
     rows = np.searchsorted(column.row_splits, places, side="right") - 1
     matches: dict[int, list[int | str]] = {}

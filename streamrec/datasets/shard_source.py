@@ -17,7 +17,7 @@ from streamrec.config.places import absolute, escape
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
 from streamrec.masking import masked, masked_repr
-from streamrec.pipeline.dataset_opening import read_excluded
+from streamrec.pipeline.excluded_keys import read_excluded
 from streamrec.pipeline.terms.exclusions import find_records, read_list
 from streamrec.plan.order.shard_names import owned_shards
 from streamrec.plan.state.fingerprint import relative_names

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.machine import automatic_budget
+from streamrec.datasets.key_values import KeyCollector
 from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
 from streamrec.flow.cleanup import all_of, end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
@@ -61,6 +62,8 @@ class ShardReport:
     finder: ChunkFinder = field(default_factory=ChunkFinder)
     entry: EntryCheck | None = None
     """The comparison with the shard's entry in an index."""
+    keys: Sequence[KeyCollector] = ()
+    """Collect the values of features."""
 
     __repr__ = masked_repr
 
@@ -90,6 +93,7 @@ async def check(
     chunk_bytes: int = CHUNK_BYTES,
     largest: int | None = None,
     index: IndexCheck | None = None,
+    keys: Mapping[str, str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[ShardReport]:
     """Read every byte of the shards, several at a time, and check every CRC.
@@ -101,6 +105,7 @@ async def check(
         largest: ``max_record_bytes``: a longer record is a fault and is skipped; ``None``: the
             default memory budget of a stream.
         index: Compares the index beside the shards, and gets its faults.
+        keys: Features whose values are collected, and the types of these.
         progress: Called with a word, the bytes read, and all bytes as far as they are known.
 
     Returns:
@@ -125,6 +130,7 @@ async def check(
             chunk_bytes=chunk_bytes,
             largest=most,
             index=index,
+            keys=keys or {},
         )
         reports = await all_of(map(checker.check, objects))
         if index is not None:
@@ -176,12 +182,14 @@ class _Checker:
     chunk_bytes: int
     largest: int
     index: IndexCheck | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
     read: int = 0
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHARDS_AT_ONCE))
 
     async def check(self, shard: ObjectInfo) -> ShardReport:
         """Read one shard, and report its faults."""
-        report = ShardReport(shard.url, finder=ChunkFinder(self.chunk_bytes))
+        keys = [KeyCollector(shard.url, feature, self.keys[feature]) for feature in self.keys]
+        report = ShardReport(shard.url, finder=ChunkFinder(self.chunk_bytes), keys=keys)
         if self.index is not None:
             report.entry = self.index.entry(shard.url)
         # All shards are tasks at once; only some of them read, so that memory stays bounded.
@@ -304,6 +312,8 @@ class _Scan:
             self._report.finder.add(block)
             if self._report.entry is not None:
                 self._report.entry.add(block)
+            for keys in self._report.keys:
+                keys.add(block)
             self._report.records += len(block)
         self._count_lost()
         return consumed

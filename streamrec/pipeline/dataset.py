@@ -76,6 +76,7 @@ class Dataset:
         check_mapped(settings, functions)
         self._settings = settings
         self._stores = stores
+        self._index, self._counts = index, counts or [len(objects)]
         self.objects = objects
         self.shards = tuple(info.url for info in objects)
         self._identity = Identity(
@@ -83,7 +84,7 @@ class Dataset:
             functions,
             shards=self.shards,
             index=index,
-            counts=counts or [len(objects)],
+            counts=self._counts,
             parts=parts,
         )
         self.lanes = self._identity.lanes
@@ -140,6 +141,19 @@ class Dataset:
     async def aclose(self) -> None:
         """Close the connections to the stores."""
         await self._stores.aclose()
+
+    async def records_with(self, feature: str, value: str | int) -> list[tuple[int, int]]:
+        """Find the shard and the number of each record with a value, by the index of this key.
+
+        Raises:
+            StreamrecError: As of :func:`.excluded_keys.records_with`.
+        """
+        from streamrec.pipeline.excluded_keys import records_with
+
+        found = await records_with(
+            self._settings, self._stores, self.objects, self._index, self._counts, feature, [value]
+        )
+        return [(shard, number) for shard, own in found.items() for number in own.tolist()]
 
     @property
     def settings(self) -> DatasetSettings:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.machine import fetch_process_count, record_limit
-from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
-from streamrec.flow.retry import Silence, cause_of
+from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
+from streamrec.pipeline.excluded_keys import excluded_by_keys, limit_time, read_excluded
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
-from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
 from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
 from streamrec.pipeline.tfds_folder import Listed, read_features, read_info, split_shards
 from streamrec.stores.base.protocol import in_thread, read_range
@@ -25,7 +24,7 @@ from streamrec.stores.base.source_text import names_alone, names_apart
 from streamrec.stores.open import Stores, can_fetch_apart, import_stores, read_beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
@@ -128,7 +127,7 @@ async def _find_in(
         counts=counts,
         parts=[own for part in parts for own in part.parts],
         is_inferred=is_inferred,
-        excluded=await _read_excluded(settings, stores, objects, _totals(index, parts)),
+        excluded=await _read_excluded(settings, stores, objects, index, parts),
     )
 
 
@@ -136,19 +135,24 @@ async def _read_excluded(
     settings: DatasetSettings,
     stores: Stores,
     objects: Sequence[ObjectInfo],
-    counts: Sequence[int] | None,
+    index: Index | None,
+    parts: Sequence[Listed],
 ) -> Exclusions | None:
-    """Read the list of records that are never delivered, and find their shards."""
+    """Read what names the records that are never delivered, and find their shards."""
     listed = settings.exclude
     if listed is None:
         return None
+    if isinstance(listed, dict):
+        counts = [len(part.objects) for part in parts]
+        return await excluded_by_keys(settings, stores, objects, index, counts)
     named, place = name_pairs(listed) if isinstance(listed, list) else iter(()), "exclude"
     if isinstance(listed, str):
-        async with _limit(settings, "reading the list of excluded records", listed):
+        async with limit_time(settings, "reading the list of excluded records", listed):
             data = await read_excluded(stores, listed)
         named, place = read_list(data, listed), masked(listed)
     urls = [info.url for info in objects]
-    return await in_thread(partial(find_records, named, urls, counts, place))
+    totals = _totals(index, parts)
+    return await in_thread(partial(find_records, named, urls, totals, place))
 
 
 def _totals(index: Index | None, parts: Sequence[Listed]) -> list[int] | None:
@@ -156,19 +160,6 @@ def _totals(index: Index | None, parts: Sequence[Listed]) -> list[int] | None:
     if index is not None:
         return [entry.records for entry in index.entries]
     return [own.total for part in parts for own in part.parts] or None
-
-
-async def read_excluded(stores: Stores, url: str) -> bytes:
-    """Read a list of excluded records.
-
-    Raises:
-        StoreError: It cannot be read.
-    """
-    await import_stores([url])
-    # One byte more than a list may have, so that a longer one is refused.
-    return await read_beside(
-        stores, url, (), LONGEST_LIST + 1, what="list", remedy="sign its own URL"
-    )
 
 
 async def _list_parts(stores: Stores, settings: DatasetSettings) -> list[list[ObjectInfo]]:
@@ -193,7 +184,7 @@ async def _open_folders(
     for name, folder in settings.components.items():
         assert isinstance(folder, str)
         text = split if isinstance(split, str) else split[name]
-        async with _limit(settings, "reading a TFDS folder", folder):
+        async with limit_time(settings, "reading a TFDS folder", folder):
             info = await read_info(stores, folder)
             shards = split_shards(info, folder, text)
             if settings.features is None:
@@ -293,7 +284,7 @@ async def _check_there(stores: Stores, shard: ObjectInfo) -> None:
 async def _read(
     settings: DatasetSettings, stores: Stores, url: str, shards: Sequence[str]
 ) -> Index:
-    async with _limit(settings, "reading the index", url):
+    async with limit_time(settings, "reading the index", url):
         # One byte more than an index may have, so that a larger one is refused.
         remedy = "set index to its own signed URL, or give a source in s3:// or gs://"
         data = await read_beside(stores, url, shards, LARGEST + 1, what="index", remedy=remedy)
@@ -383,7 +374,7 @@ async def first_features(
         StoreUnavailable: The store stalls.
     """
     urls = [info.url for info in objects]
-    async with _limit(settings, "inferring features", objects[0].url):
+    async with limit_time(settings, "inferring features", objects[0].url):
         samples = await sample_records(stores, urls, settings.compression, record_limit(settings))
     if not samples:
         raise ConfigError(
@@ -393,18 +384,3 @@ async def first_features(
     places = [(one, number) for one in samples for number in range(len(one.records))]
     records = (record for one in samples for record in one.records)
     return infer_features(records, lambda total: FirstRecords.place(*places[total]))
-
-
-@asynccontextmanager
-async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
-    """Limit the time of a read to ``stall_timeout``; what is read here is short."""
-    seconds = settings.stall_timeout
-    try:
-        async with Silence(seconds):
-            yield
-    except TimeoutError as silent:
-        raise StoreUnavailable(
-            f"opening stalls: {what} took more than {seconds:g} s{cause_of(silent)}; check the "
-            "store and the network, or raise stall_timeout",
-            url=url,
-        ) from None

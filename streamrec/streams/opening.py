@@ -10,7 +10,7 @@ from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
 from streamrec.config.habits import HABITS
 from streamrec.config.lazy_settings import with_settings
-from streamrec.config.places import PLACES, absolute, absolute_options
+from streamrec.config.places import PLACES, absolute, absolute_options, absolute_values
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import tls_files
@@ -131,6 +131,8 @@ def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in settings.items()
         if isinstance(value, PathLike) or (name in PLACES and isinstance(value, str))
     }
+    if isinstance(excluded := settings.get("exclude"), Mapping):
+        values["exclude"] = absolute_values(excluded)
     # Anything else is left as it is, for the validation to refuse it by its name.
     if isinstance(options := settings.get("storage_options"), Mapping):
         values["storage_options"] = absolute_options(options)

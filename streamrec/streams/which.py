@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamrec.streams.opening import Components
     from streamrec.streams.which_read import ReadRecord
 
+Find: TypeAlias = "tuple[str, int] | Mapping[str, str | int]"
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 UNLIMITED = 1 << 60
@@ -59,7 +60,7 @@ def which(
     rank: int | None = None,
     world_size: int = 1,
     state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    find: tuple[str, int] | None = None,
+    find: Find | None = None,
     find_epochs: int = 1,
     read: bool = False,
     **settings: Any,
@@ -80,7 +81,9 @@ def which(
         state: A state that the run saved, or the states of all ranks, also in a checkpoint of
             mappings and lists; ``None``: the run began at the beginning.
         find: A shard, by its URL or its name, and a record's number in it: the places of this
-            record are returned instead of those of ``steps``.
+            record are returned instead of those of ``steps``. Or a value by its feature, as
+            ``{"user_id": "a"}``: those of all records that have it, by steps. This needs the index
+            of the key, which ``streamrec index --key`` writes.
         find_epochs: The number of epochs to search, beginning with the first or the state's.
         read: True: read the stream from ``state`` to the last step, for an order that does not
             follow from an index. All between the state and the steps is read, so give the last
@@ -133,7 +136,7 @@ def places(
     rank: int | None,
     world_size: int,
     state: Any = None,
-    find: tuple[str, int] | None = None,
+    find: Find | None = None,
     find_epochs: int = 1,
 ) -> list[DeliveredRecord]:
     """Compute the places as :func:`which` does, for the settings of a dataset."""
@@ -146,20 +149,21 @@ def places(
         _check_find(find)
     ranks = range(world_size) if rank is None else range(rank, rank + 1)
     with Bridge() as loop:
-        dataset = loop.call(opened(settings))
-    return [
+        dataset, records = loop.call(_opened_to_find(settings, find))
+    found = [
         place
         for number in ranks
         for place in _of_rank(
             dataset,
             wanted,
-            find,
+            records,
             find_epochs,
             rank=number,
             world_size=world_size,
             point=point_in(state, number, world_size),
         )
     ]
+    return sorted(found) if isinstance(find, Mapping) else found
 
 
 class EpochShards(NamedTuple):
@@ -217,16 +221,28 @@ def _check_find(find: object) -> None:
     match find:
         case (str(), number) if isinstance(plain_integer(number), int):
             return
+        case {**named} if len(named) == 1:
+            ((feature, value),) = named.items()
+            if isinstance(feature, str) and isinstance(plain_integer(value), str | int):
+                return
     raise ConfigError(
         f"find is {find!r}; give a pair of a shard's URL or name and a record's number, such as "
-        "('train-00003.tfrecord', 17)"
+        "('train-00003.tfrecord', 17), or a value by its feature, such as {'user_id': 'a'}"
     )
 
 
 async def opened(settings: DatasetSettings) -> Dataset:
     """Return a dataset whose index is in memory, and whose stores are closed again."""
+    return (await _opened_to_find(settings, None))[0]
+
+
+async def _opened_to_find(
+    settings: DatasetSettings, find: Find | None
+) -> tuple[Dataset, list[tuple[int, int]] | None]:
+    """Return such a dataset, with the shard and the number of each record to find."""
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.dataset_places import check_settings
+    from streamrec.pipeline.terms.exclusions import ShardLookup
 
     check_settings(settings)
     # No record is read, so none needs to be parsed, kept, or held in the memory of a trainer.
@@ -234,14 +250,23 @@ async def opened(settings: DatasetSettings) -> Dataset:
     if settings.features == "infer":
         unneeded["features"] = None
     dataset = await Dataset.open(settings.model_copy(update=unneeded))
-    await dataset.aclose()
-    return dataset
+    try:
+        if find is None:
+            return dataset, None
+        if not isinstance(find, Mapping):
+            return dataset, [(ShardLookup(dataset.shards).find(find[0])[0], find[1])]
+        ((feature, value),) = find.items()
+        if not (records := await dataset.records_with(feature, value)):
+            raise ConfigError(f"no record has the value {value!r} of {feature!r}; correct it")
+        return dataset, records
+    finally:
+        await dataset.aclose()
 
 
 def _of_rank(
     dataset: Dataset,
     steps: range | None,
-    find: tuple[str, int] | None,
+    records: list[tuple[int, int]] | None,
     find_epochs: int,
     *,
     rank: int,
@@ -249,13 +274,12 @@ def _of_rank(
     point: ResumePoint,
 ) -> list[DeliveredRecord]:
     from streamrec.pipeline.dataset_places import MixDeliveries, RankDeliveries
-    from streamrec.pipeline.terms.exclusions import ShardLookup
 
     size, whose = dataset.settings.batch_size, {"rank": rank, "world_size": world_size}
-    if find is None and dataset.components is not None:
+    if records is None and dataset.components is not None:
         return list(MixDeliveries(dataset, size, **whose, point=point).of_steps(steps or range(0)))
     of = RankDeliveries(dataset, size, **whose, point=point)
-    if find is None:
+    if records is None:
         return list(of.of_steps(steps or range(0)))
     epochs = range(point.epoch, point.epoch + find_epochs)
-    return list(of.of_record(ShardLookup(dataset.shards).find(find[0])[0], find[1], epochs))
+    return [place for record in records for place in of.of_record(*record, epochs)]

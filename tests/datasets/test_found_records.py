@@ -46,7 +46,9 @@ def has(number: int, feature: str, wanted: set[Any]) -> bool:
 def test_the_records_with_these_values_are_found(
     source: str, feature: str, values: set[Any]
 ) -> None:
-    found = find_values(DatasetSettings(source=source), feature, [str(value) for value in values])
+    texts = [str(value) for value in values]
+    found, wanted, missing = find_values(DatasetSettings(source=source), feature, texts)
+    assert (wanted, missing) == (len(values), len(values & {99}))
     ids = {
         (shard, record): number
         for shard in sr.shards(source)
@@ -57,6 +59,11 @@ def test_the_records_with_these_values_are_found(
     numbers = {ids[place] for place in places}
     assert numbers == {number for number in range(RECORDS) if has(number, feature, values)}
     assert {value for one in found for value in one.values} == values - {99}
+
+
+def test_texts_of_one_number_are_one_value(source: str) -> None:
+    found = find_values(DatasetSettings(source=source), "id", ["7", "007", "+7", "99", "099"])
+    assert (len(found.records), found.wanted, found.missing) == (1, 2, 1)
 
 
 def numbers_in(shard: str) -> list[int]:

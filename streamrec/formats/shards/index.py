@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 SUFFIX = ".streamrec-index"
 """The end of an index's name."""
+KEYS = ".streamrec-keys"
+"""The end of the name of an index of a key."""
 SIGNED = "?..."
 """The end of the name of a shard whose URL is of http and has a query."""
-COMPANIONS = (SUFFIX, ".streamrec-manifest.json", ".streamrec-part")
+COMPANIONS = (SUFFIX, KEYS, ".streamrec-manifest.json", ".streamrec-part")
 """The ends of names beside a dataset's shards; patterns for shards never match such names."""
 CHUNK_BYTES = 1 << 20
 """The default size of a chunk. A lane's window of 256 MiB / 48 then holds five chunks, so that it

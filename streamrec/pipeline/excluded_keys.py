@@ -1,0 +1,202 @@
+"""The records that have some values of a feature, by the index of this key."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
+from streamrec.flow.retry import Silence, cause_of
+from streamrec.formats.shards.index import index_places
+from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of
+from streamrec.masking import masked
+from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
+from streamrec.pipeline.terms.exclusions import Exclusions
+from streamrec.stores.base.protocol import in_thread
+from streamrec.stores.open import import_stores, read_beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.config import DatasetSettings
+    from streamrec.formats.shards.index import Index, ShardEntry
+    from streamrec.stores.base.protocol import ObjectInfo
+    from streamrec.stores.open import Stores
+
+    Numbers = npt.NDArray[np.int64]
+
+log = logging.getLogger("streamrec.pipeline")
+
+
+async def excluded_by_keys(
+    settings: DatasetSettings,
+    stores: Stores,
+    objects: Sequence[ObjectInfo],
+    index: Index | None,
+    counts: Sequence[int],
+) -> Exclusions:
+    """Find the records of the values that ``exclude`` names by feature.
+
+    Args:
+        settings: The dataset's settings.
+        stores: The stores, one of which has the indexes.
+        objects: The shards.
+        index: The index of the shards; ``None``: the settings name none.
+        counts: The number of shards of each component of a mix; else that of all.
+
+    Raises:
+        ConfigError: There is no index, or a value is not one of its feature.
+        StoreError: An index of a key, or a file of values, cannot be read, or is stale.
+        MalformedIndex: The index of a key cannot be used.
+    """
+    found: dict[int, Numbers] = {}
+    assert isinstance(settings.exclude, dict)
+    for feature, given in settings.exclude.items():
+        values = await _values(settings, stores, given) if isinstance(given, str) else given
+        records = await records_with(settings, stores, objects, index, counts, feature, values)
+        for shard, numbers in records.items():
+            found[shard] = np.union1d(found.get(shard, np.empty(0, np.int64)), numbers)
+    return Exclusions(found, "exclude")
+
+
+async def records_with(
+    settings: DatasetSettings,
+    stores: Stores,
+    objects: Sequence[ObjectInfo],
+    index: Index | None,
+    counts: Sequence[int],
+    feature: str,
+    values: Sequence[str | int],
+) -> dict[int, Numbers]:
+    """Find the records that have one of the values; arguments and errors as above.
+
+    Returns:
+        The numbers of the records of each shard that has some, by the shard's number.
+    """
+    if index is None or settings.index is None:
+        raise ConfigError(
+            f"the records with a value of {feature!r} are found by indexes alone; write them with "
+            f"`streamrec index --key {feature}` and set index=True, or list the records with "
+            f"`streamrec which --key {feature} --values FILE`"
+        )
+    if settings.split is not None:
+        raise ConfigError(
+            f"the records with a value of {feature!r} are not looked up in a TFDS folder; list "
+            "them as pairs of a shard and a number"
+        )
+    found: dict[int, Numbers] = {}
+    for first, last in pairwise(accumulate(counts, initial=0)):
+        urls = [info.url for info in objects[first:last]]
+        keys, url = await _read_keys(settings, stores, urls, feature)
+        entries = index.entries[first:last]
+        some = await in_thread(partial(_find, keys, url, entries, urls, values))
+        found |= {first + shard: numbers for shard, numbers in some.items()}
+    return found
+
+
+async def _read_keys(
+    settings: DatasetSettings, stores: Stores, urls: Sequence[str], feature: str
+) -> tuple[KeyIndex, str]:
+    """Read the index of a key that stands beside the index of these shards."""
+    named = settings.index
+    places = index_places(urls) if named is True or named is None else [named]
+    for url in [key_url(place, feature) for place in places]:
+        with suppress(ObjectNotFound):
+            async with limit_time(settings, "reading the index of a key", url):
+                remedy = "give a source in s3:// or gs://"
+                beside = urls if named is True else ()
+                # One byte more than it may have, so that a larger one is refused.
+                data = await read_beside(
+                    stores, url, beside, LARGEST + 1, what="index of a key", remedy=remedy
+                )
+            if len(data) > LARGEST:
+                raise ConfigError(
+                    f"{masked(url)} has more than {LARGEST} bytes; list the records with "
+                    f"`streamrec which --key {feature} --values FILE`"
+                )
+            return await in_thread(partial(KeyIndex.parse, data, url=url)), url
+    raise ObjectNotFound(
+        f"there is no index of the values of {feature!r}; write it with `streamrec index --key "
+        f"{feature}`, or list the records with `streamrec which --key {feature} --values FILE`",
+        url=key_url(places[0], feature),
+    )
+
+
+def _find(
+    keys: KeyIndex,
+    url: str,
+    entries: Sequence[ShardEntry],
+    urls: Sequence[str],
+    values: Iterable[str | int],
+) -> dict[int, Numbers]:
+    """Find the records of some shards, which may be fewer than the index has."""
+    wanted = [value_of(value, keys.feature, keys.dtype) for value in values]
+    shards, records, missing = keys.find(wanted)
+    if missing:
+        log.info(
+            "%d of %d values of %r are in no record of %s",
+            missing, len({*wanted}), keys.feature, masked(url),
+        )  # fmt: skip
+    found: dict[int, Numbers] = {}
+    for number, (entry, shard_url) in enumerate(zip(entries, urls, strict=True)):
+        own = keys.shard_of(entry)
+        if own is None:
+            raise StaleIndex(
+                f"the index of the values of {keys.feature!r} does not describe this shard as the "
+                "index of the dataset does; write both again with `streamrec index --key "
+                f"{keys.feature}`",
+                url=shard_url,
+            )
+        if (has := shards == own).any():
+            found[number] = records[has]
+    return found
+
+
+async def _values(settings: DatasetSettings, stores: Stores, url: str) -> list[str]:
+    """Read a file of values, one on each line."""
+    async with limit_time(settings, "reading the values of excluded records", url):
+        data = await read_excluded(stores, url)
+    if len(data) > LONGEST_LIST:
+        raise ConfigError(f"{masked(url)} has more than {LONGEST_LIST} bytes; exclude fewer values")
+    try:
+        values = [line for line in data.decode().splitlines() if line]
+    except UnicodeDecodeError:
+        raise ConfigError(f"{masked(url)} is not UTF-8; write a value on each line") from None
+    if not values:
+        raise ConfigError(f"{masked(url)} has no value; write each value on a line of its own")
+    return values
+
+
+async def read_excluded(stores: Stores, url: str) -> bytes:
+    """Read a list of excluded records, or a file of values.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    await import_stores([url])
+    # One byte more than a list may have, so that a longer one is refused.
+    return await read_beside(
+        stores, url, (), LONGEST_LIST + 1, what="list", remedy="sign its own URL"
+    )
+
+
+@asynccontextmanager
+async def limit_time(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
+    """Limit the time of a read to ``stall_timeout``; what is read here is short."""
+    seconds = settings.stall_timeout
+    try:
+        async with Silence(seconds):
+            yield
+    except TimeoutError as silent:
+        raise StoreUnavailable(
+            f"opening stalls: {what} took more than {seconds:g} s{cause_of(silent)}; check the "
+            "store and the network, or raise stall_timeout",
+            url=url,
+        ) from None

@@ -1,0 +1,201 @@
+"""Records that are excluded, and found, by values of a feature."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+import streamrec as sr
+from streamrec.cli.program import program
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import ConfigError, MalformedIndex, ObjectNotFound, StaleIndex
+from tests.feeder.support import serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = ("ann", "bob", "zoë", "dan", "eve", "fay", "gus")
+SHARDS, RECORDS = 4, 25
+FEATURES = {"id": sr.FixedLenFeature((), "int64")}
+RUN: dict[str, Any] = {
+    "batch_size": 5, "lanes": 4, "index": True, "shuffle": True, "shuffle_window": 900, "seed": 3
+}  # fmt: skip
+THREAD = {**RUN, "engine": "thread"}
+
+
+def write(place: Path, name: str = "train") -> str:
+    """Write records with the user of their number, and two tags."""
+    for shard in range(SHARDS):
+        with sr.TFRecordWriter(place / f"{name}-{shard}.tfrecord") as writer:
+            for number in range(RECORDS * shard, RECORDS * (shard + 1)):
+                user = PEOPLE[number * number % 11 % 7]
+                writer.write({"id": number, "user": user, "tags": [number % 13, 50]})
+    return str(place / f"{name}-*.tfrecord")
+
+
+def has(number: int, people: set[str]) -> bool:
+    return PEOPLE[number * number % 11 % 7] in people
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(program, arguments)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    source = write(tmp_path)
+    run("index", source, "--key", "user", "--key", "tags", "--chunk-size", "300")
+    return source
+
+
+def ids(stream: Any) -> list[int]:
+    return [n for batch in stream for n in kept(batch).tolist()]
+
+
+def kept(batch: Any) -> Any:
+    return batch["id"] if batch.mask is None else batch["id"][batch.mask]
+
+
+def pairs(people: set[str]) -> list[tuple[str, int]]:
+    return [
+        (f"train-{n // RECORDS}.tfrecord", n % RECORDS)
+        for n in range(SHARDS * RECORDS)
+        if has(n, people)
+    ]
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    source = write(tmp_path)
+    facts = json.loads(run("index", source, "--key", "user", "--json"))
+    (key,) = facts["keys"]
+    assert (key["feature"], key["values"]) == ("user", 100)
+    assert key["url"].endswith("/train.user.streamrec-keys")
+    assert "100 values" in run("index", source, "--key", "user")
+    assert len(sr.shards(str(tmp_path / "*"))) == SHARDS
+    result = CliRunner().invoke(program, ["index", source, "--key", "name"])
+    assert "no feature 'name'; they have id, tags, user" in str(result.exception)
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_the_same_as_the_list_of_the_records(source: str, world: int) -> None:
+    people = {"zoë", "gus"}
+    for rank in range(world):
+        of = {"rank": rank, "world_size": world, **THREAD}
+        with sr.open(source, FEATURES, exclude=pairs(people), **of) as stream:
+            expected = ids(stream)
+        with sr.open(source, FEATURES, exclude={"user": [*people, "nobody"]}, **of) as stream:
+            assert ids(stream) == expected
+        assert not any(has(number, people) for number in expected)
+        assert len(expected) > 30 / world
+
+
+def test_by_numbers_and_by_files(source: str, tmp_path: Path) -> None:
+    with sr.open(
+        source, FEATURES, exclude={"tags": [3, "07"], "user": ["bob"]}, **THREAD
+    ) as stream:
+        seen = ids(stream)
+    assert sorted(seen) == [n for n in range(100) if n % 13 not in (3, 7) and not has(n, {"bob"})]
+    (tmp_path / "users.txt").write_text("bob\n\n")
+    (tmp_path / "tags.txt").write_text("3\n7\n")
+    files: dict[str, Any] = {"tags": tmp_path / "tags.txt", "user": str(tmp_path / "users.txt")}
+    with sr.open(source, FEATURES, exclude=files, **RUN) as stream:
+        assert ids(stream) == seen
+
+
+def test_on_resume_and_through_a_feeder(source: str) -> None:
+    exclude = {"user": ["ann"]}
+    with sr.open(source, FEATURES, **THREAD) as stream:
+        first = next(stream)
+        state = stream.state_dict()
+        plain = ids(stream)
+    with sr.open(source, FEATURES, exclude=exclude, **THREAD) as stream:
+        stream.load_state_dict(state)
+        rest = ids(stream)
+    assert rest == [number for number in plain if not has(number, {"ann"})]
+    features = {"id": {"shape": [], "dtype": "int64"}}
+    given = {"source": source, "features": features, "exclude": exclude, **RUN}
+    with (
+        serving(validate(DatasetSettings, given)) as place,
+        sr.connect(f"{place}/data") as stream,
+    ):
+        stream.load_state_dict(first.next_position.to_dict())
+        assert ids(stream) == rest
+
+
+def test_in_a_mix(source: str, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = write(tmp_path / "other", "code")
+    parts = {"web": (source, 0.5), "code": (other, 0.5)}
+    values = {**THREAD, "epochs": 1, "steps_per_epoch": 30, "exclude": {"user": ["eve"]}}
+    run("index", other)
+    with pytest.raises(ObjectNotFound, match="index --key user"):
+        next(sr.mix(parts, FEATURES, **values))
+    run("index", other, "--key", "user")
+    with sr.mix(parts, FEATURES, **values) as stream:
+        seen = ids(stream)
+    assert seen
+    assert not any(has(number, {"eve"}) for number in seen)
+    assert len({*seen}) < len(seen)
+
+
+def test_the_steps_of_a_value(source: str) -> None:
+    given = [text for name, value in RUN.items() for text in ("--set", f"{name}={value}".lower())]
+    wanted = {"world_size": 2, "find_epochs": 2, **RUN}
+    found = sr.which(source, find={"user": "dan"}, **wanted)
+    assert [(place.step, place.rank, place.row) for place in found] == sorted(
+        (place.step, place.rank, place.row) for place in found
+    )
+    every = sr.which(source, range(20), world_size=2, **RUN)
+    names = {(shard.rsplit("/", 1)[-1], record) for shard, record in pairs({"dan"})}
+    assert found == sorted(
+        p for p in every if (p.shard.rsplit("/", 1)[-1], p.record) in names and p.epoch < 2
+    )
+    lines = run("which", source, "--find", "user=dan", "--epochs", "2", "--world-size", "2",
+                "--json", *given).splitlines()  # fmt: skip
+    assert [json.loads(line) for line in lines] == [place._asdict() for place in found]
+    with pytest.raises(ConfigError, match="no record has the value 'nobody'"):
+        sr.which(source, find={"user": "nobody"}, **wanted)
+    with pytest.raises(ConfigError, match="or a value by its feature"):
+        sr.which(source, find={"user": "dan", "tags": 3}, **wanted)
+    assert "FEATURE=VALUE" in run("which", source, "--find", "user", *given, code=2)
+
+
+def test_stale_and_damaged(source: str, tmp_path: Path) -> None:
+    exclude = {"user": ["ann"]}
+    place = tmp_path / "train-0.tfrecord"
+    data = place.read_bytes()
+    run("index", source, "--chunk-size", "100")
+    with pytest.raises(StaleIndex, match="write both again with `streamrec index --key user`"):
+        next(sr.open(source, FEATURES, exclude=exclude, **THREAD))
+    run("index", source, "--key", "user")
+    (keys,) = tmp_path.glob("*user.streamrec-keys")
+    keys.write_bytes(keys.read_bytes()[:-1])
+    with pytest.raises(MalformedIndex, match="index --key FEATURE"):
+        next(sr.open(source, FEATURES, exclude=exclude, **THREAD))
+    keys.unlink()
+    with pytest.raises(ObjectNotFound, match="write it with `streamrec index --key user`"):
+        next(sr.open(source, FEATURES, exclude=exclude, **THREAD))
+    assert place.read_bytes() == data
+
+
+def test_refusals(source: str, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    binary = tmp_path / "binary.txt"
+    binary.write_bytes(b"\xff")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"exclude": {"user": ["ann"]}, "index": None}, "found by indexes alone"),
+        ({"exclude": {"tags": ["ann"]}}, "'ann' is not an integer, but 'tags' has integers"),
+        ({"exclude": {"user": str(empty)}}, "has no value"),
+        ({"exclude": {"user": str(binary)}}, "is not UTF-8"),
+        ({"exclude": {"user": 3}}, "takes a list of numbers or texts"),
+        ({"exclude": {"user": [True]}}, "takes a list of numbers or texts"),
+    ]
+    for values, words in wrong:
+        with pytest.raises(ConfigError, match=words):
+            next(sr.open(source, FEATURES, **{**THREAD, **values}))
