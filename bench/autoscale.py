@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bench.harness import OWN, Aim, Column, Report, Run, benchmark, draw_lines, say, table_of
+from bench.charts import OWN, draw_lines
+from bench.harness import Aim, Column, Report, Run, benchmark, say, table_of
 from bench.machine import ROOT
 
 if TYPE_CHECKING:

@@ -19,12 +19,10 @@ from typing import Any
 import click
 
 from bench import datasets, machine
+from bench.charts import CEILING, OTHER, OWN, draw_bars, new_figure, save_figure
 from bench.datasets import Dataset
 from bench.harness import (
-    CEILING,
     MISSING,
-    OTHER,
-    OWN,
     Aim,
     Case,
     Column,
@@ -33,12 +31,9 @@ from bench.harness import (
     Result,
     Run,
     benchmark,
-    draw_bars,
     name_of,
-    new_figure,
     number,
     ratio,
-    save_figure,
     table_of,
 )
 from bench.kernel_cases import (

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.harness import Report, Run, benchmark, new_figure, run_async, say
+from bench.charts import new_figure
+from bench.harness import Report, Run, benchmark, run_async, say
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame

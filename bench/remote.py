@@ -5,8 +5,7 @@ Parts, each with ``--part``: *link*, *images* behind a store with 50 ms to the f
 WebDataset, MosaicML Streaming and a loop over a file of s3fs, and the streams' first batches more
 often than all of it; *feeder*, a feeder beside a stream and downloads; *nginx*, the same without
 latency from a web server, plain and TLS; *busy*,
-beside trainers; *tail*, where some requests stall; *growth*, many shards; *memory*, all budgets,
-lanes and sizes of shards.
+beside trainers; *tail*, where some requests stall; *growth*, many shards.
 bench/README.md says how each number is made.
 """
 
@@ -26,10 +25,8 @@ import click
 
 from bench import datasets, machine
 from bench import remote_cases as cases
+from bench.charts import CEILING, OTHER, OWN, draw_bars, new_figure, save_figure
 from bench.harness import (
-    CEILING,
-    OTHER,
-    OWN,
     PEERS,
     RATE,
     Aim,
@@ -39,12 +36,9 @@ from bench.harness import (
     Result,
     Run,
     benchmark,
-    draw_bars,
     name_of,
-    new_figure,
     number,
     ratio,
-    save_figure,
     say,
     spread,
     table,
@@ -52,7 +46,7 @@ from bench.harness import (
 )
 from bench.peers import Peers, find_peers
 from bench.readers.streams import iterations_in
-from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, MEMORY, STEPS, STREAM, Images, Place
+from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, STEPS, STREAM, Images, Place
 from bench.services import Certificate, Served, nginx, self_signed, store
 
 TEMPLATE_MEGABYTES = 536.0
@@ -68,8 +62,6 @@ BUSY_SHARE, FEW_SHARE = 0.4, 0.1
 """Parts of the images that streams read beside trainers, with ``for`` and ``async for``."""
 BEGINNINGS = 3
 """Times as many rounds of first batches, since other work on the machine delays some."""
-MEMORY_SHARE = 0.2
-"""Part of the images' bytes that a stream reads at most while its memory is measured."""
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
 NGINX = "nginx on loopback"
@@ -184,24 +176,7 @@ def many_shards(setup: Setup) -> None:
     tiny = datasets.tokens(setup.images.template.root, 0.1)
     buckets = [cases.Shards(f"tiny-{count}", tiny, count) for count in cases.COUNTS]
     with setup.store(recipes=_recipes(buckets)) as served:
-        setup.run.measure(list(cases.growing(buckets, served)), cases.judge_footprint)
-
-
-def memory(setup: Setup) -> None:
-    """Measure the memory of all budgets, lanes and sizes of shards, once."""
-    template = setup.images.template
-    small = datasets.images(template.root, 8.0)
-    total = template.nbytes * setup.images.passes
-    most = total * MEMORY_SHARE
-    copies = max(1, round(total / (template.nbytes / template.shards)))
-    buckets = [
-        cases.Shards("small", small, round(most / (small.nbytes / small.shards))),
-        cases.Shards("medium", template, template.shards * setup.images.passes),
-        cases.Shards("large", template, 1, copies),
-    ]
-    with setup.store(recipes=_recipes(buckets)) as served:
-        rows = list(cases.footprints(buckets, served, most))
-        setup.run.measure(rows, cases.judge_footprint, 1)
+        setup.run.measure(list(cases.growing(buckets, served)), cases.judge_first)
 
 
 def _recipes(buckets: Sequence[cases.Shards]) -> dict[str, Any]:
@@ -215,7 +190,6 @@ PARTS: Mapping[str, Callable[[Setup], None]] = {
     "busy": busy,
     "tail": tail,
     "growth": many_shards,
-    "memory": memory,
 }
 """Part for each name of ``--part``."""
 
@@ -267,7 +241,6 @@ def main(
         facts,
         aims_of(run.results),
         partial(draw, run.results, machine.title()),
-        failed=any(map(is_failure, run.results)),
         name=name,
     )
 
@@ -276,12 +249,6 @@ def images_of(data: Path, gigabytes: float) -> Images:
     """Return so many gigabytes of images, made of at most four shards of 134 MB."""
     template = datasets.images(data, min(TEMPLATE_MEGABYTES, gigabytes * 1e3))
     return Images(template, max(1, round(gigabytes * 1e9 / template.nbytes)))
-
-
-def is_failure(result: Result) -> bool:
-    """Return whether a case failed; settings that are refused with their arithmetic did not."""
-    refusable = result.case.group == MEMORY
-    return any(not (refusable and "ConfigError" in failure) for failure in result.failures)
 
 
 # -- aims ------------------------------------------------------------------------------------------
@@ -303,7 +270,7 @@ def aims_of(results: Sequence[Result]) -> list[Aim]:
         return Aim(f"{one.case.title}: {what}", unit, aim, one.median(figure), least=False)
 
     ways = (*STREAMS, AHEAD)
-    aims = [
+    return [
         *(share(one, "of download", 0.9) for one in of(STORE, ways)),
         *(share(one, "of download", 0.7) for one in of(NGINX, ways)),
         *(
@@ -323,12 +290,6 @@ def aims_of(results: Sequence[Result]) -> list[Aim]:
             for one in of(TAIL, STREAMS)
         ),
     ]
-    beyond = "beyond_budget_megabytes"
-    measured = [one for one in results if one.case.group == MEMORY and one.measurements]
-    if measured:
-        worst = max(measured, key=lambda one: one.median(beyond) or 0.0)
-        aims.append(at_most(worst, beyond, "beyond the budget, at most", "MB", 200))
-    return aims
 
 
 def _waste(one: Result) -> Aim:
@@ -367,13 +328,6 @@ GROWN = (
     Column("largest process, MB", "peak_megabytes"),
     Column("requests", "requests"),
 )
-REMEMBERED = (
-    Column("budget, lanes, shards", name_of, str),
-    Column("largest range, MiB", "largest_range_mebibytes"),
-    Column("peak MB", "peak_megabytes"),
-    Column("beyond the budget, MB", "beyond_budget_megabytes"),
-    Column("s", "seconds"),
-)
 
 
 def as_markdown(results: Sequence[Result]) -> str:
@@ -383,8 +337,6 @@ def as_markdown(results: Sequence[Result]) -> str:
         members = list(found)
         if group.startswith(GROWTH):
             body = table_of(GROWN, members) + _slopes(members)
-        elif group == MEMORY:
-            body = table_of(REMEMBERED, members)
         elif group.startswith(FIRST):
             body = _quarters(members, "first_batch_seconds")
         else:
@@ -447,7 +399,7 @@ def _difference(few: Result, many: Result, name: str) -> float | None:
 
 def draw(results: Sequence[Result], title: str, target: Path) -> None:
     """Draw a panel for each group: bars of MB/s, with the seconds to the first batch."""
-    read = [one for one in results if not one.case.group.startswith((FIRST, GROWTH, MEMORY))]
+    read = [one for one in results if not one.case.group.startswith((FIRST, GROWTH))]
     measured = [one for one in read if one.measurements]
     panels = [(group, list(some)) for group, some in groupby(measured, lambda one: one.case.group)]
     if not panels:

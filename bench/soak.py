@@ -27,8 +27,9 @@ from typing import Any
 import click
 
 from bench import datasets
+from bench.charts import OTHER, OWN, draw_lines
 from bench.crowd import program
-from bench.harness import OTHER, OWN, Report, Run, benchmark, draw_lines, say, table
+from bench.harness import Report, Run, benchmark, say, table
 from bench.machine import ROOT
 from bench.services import STORE_KEYS, store
 from streamrec.feeder.client.client import BlockingFeed
