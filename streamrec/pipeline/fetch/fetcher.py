@@ -19,7 +19,13 @@ from streamrec.pipeline.fetch.awaited_shards import AwaitedShards
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import A_BIT_MORE, RangeRead
 from streamrec.pipeline.terms.memory_needs import FETCHED
-from streamrec.plan.reading.ranges import LARGEST_FIRST_SHARD, WITHIN_RECORD, ReadAhead, grown
+from streamrec.plan.reading.ranges import (
+    LARGEST_FIRST_SHARD,
+    SMALLEST_FIRST_RANGE,
+    WITHIN_RECORD,
+    ReadAhead,
+    grown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,6 +131,8 @@ class Fetcher:
         self._shards_awaited = AwaitedShards(self._loop.time)
         self._wake, self._news = asyncio.Event(), asyncio.Event()
         self._read_ahead = ReadAhead(self.plan)
+        self._most_waiting = self.plan.first_tiny_ranges
+        self._more_at = self._most_waiting * len(self.queues) + 1  # a number of requests
         for queue in self.queues:
             # A shard of unknown size may be such a one; if it has more, other ranges follow.
             queue.small_shard = queue.planner.guess = self._small_shard()
@@ -175,6 +183,10 @@ class Fetcher:
         # More read-ahead would have spared the wait: a lane wanted to ask for more and had no room.
         if self._full:
             self._read_ahead.grow(self.counts["bytes_read"])
+        # Not while all lanes are waited for the first time, before any has used a range.
+        if self._has_many(self.queues[sublane]) and self.counts["requests"] >= self._more_at:
+            self._most_waiting = min(MOST_WAITING, 2 * self._most_waiting)
+            self._more_at = self.counts["requests"] + self._most_waiting * len(self.queues)
         self._news.clear()
         self._wake.set()
         self._awaited_since = self._loop.time()
@@ -392,7 +404,7 @@ class Fetcher:
         The lane that the consumer waits for may have its head whatever the budget says, if nothing
         of it is in flight: without it no memory would ever come free.
         """
-        if queue.planner.ended or len(queue.ranges) >= MOST_WAITING:
+        if queue.planner.ended or len(queue.ranges) >= MOST_WAITING or self._has_many(queue):
             return 0
         if (large := queue.next_large) is not None:
             return self._part(sublane, large, reach)
@@ -404,6 +416,11 @@ class Fetcher:
             return 0
         head = int(queue.planner.rest) if queue.is_last else self.plan.first_range
         return head if sublane == self._awaited or head <= reach else 0
+
+    def _has_many(self, queue: RangeQueue) -> bool:
+        """Return whether a lane has as many tiny ranges as it may have at present."""
+        count = len(queue.ranges)  # the parts of a large record are not tiny
+        return count >= self._most_waiting and queue.ahead < count * SMALLEST_FIRST_RANGE
 
     def _part(self, sublane: int, large: LargeRecord, reach: float) -> int:
         """Return the bytes of the next range within a large record, whose memory is taken first."""

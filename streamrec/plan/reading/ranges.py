@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Self
@@ -60,7 +61,8 @@ A_LANE_FAR = 2
 A_LANE_NEAR = 3
 """The same for each lane of files on this machine, which have no latency to hide: the range in use,
 the one after it, and the one that is being read. With two, lanes that reach the ends of their
-ranges together wait together."""
+ranges together wait together. As many tiny ranges are enough, until the consumer is seen to wait:
+else 30 steps over 200 tiny records in one shard read it 118 times, for 2 ms of CPU time a step."""
 FEWEST_AT_ONCE = 12
 """The same for few lanes of such files: disks and network file systems have some latency."""
 GROWTH = 4
@@ -115,6 +117,8 @@ class MemoryPlan:
     """The most bytes read ahead of windows and first ranges, however large the budget is."""
     first_read_ahead: int = FIRST_READ_AHEAD
     """The bytes of it until the consumer is seen to need more."""
+    first_tiny_ranges: int = sys.maxsize
+    """The most tiny ranges of a lane until then. A store's latency is hidden by many."""
 
     @property
     def speculative(self) -> int:
@@ -202,6 +206,7 @@ class MemoryPlan:
             range_size=range_size,
             read_ahead=read_ahead,
             first_read_ahead=_first_near(lanes) if near else FIRST_READ_AHEAD,
+            first_tiny_ranges=A_LANE_NEAR if near else sys.maxsize,
         )
 
 

@@ -61,6 +61,7 @@ async def fetching(
     concurrency: int = 64,
     epochs: int | None = 1,
     demand: Demand = Demand(),
+    near: bool = False,
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
     """Run a fetcher of all of a store's objects."""
@@ -74,7 +75,7 @@ async def fetching(
         read = takewhile(lambda extent: extent.epoch != epochs, extents)
         return LaneRanges(read, shards.sizes, order.reach(lane))
 
-    plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
+    plan = MemoryPlan.divide(total, lanes=lanes, windows=0, near=near)
     queues = [RangeQueue(planner(lane), plan.first_range) for lane in range(lanes)]
     settings = {"stall_timeout": 30.0, "random": Never(), **values}
     limit = Concurrency(concurrency, concurrency)
@@ -446,10 +447,7 @@ async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
             await asyncio.sleep(0)
         assert fetcher.pool.in_use <= 8 * MIB + LARGEST_FIRST_RANGE
         for _ in range(8):
-            waiting = asyncio.create_task(fetcher.wait_for(0))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.wait([waiting])
+            await wait_in_vain(fetcher, 0)
         for _ in range(999):
             await asyncio.sleep(0)
         assert 12 * MIB < fetcher.pool.in_use <= 2.6 * 8 * MIB + LARGEST_FIRST_RANGE
@@ -465,6 +463,13 @@ async def test_ranges_are_read_ahead_beside_memory_for_decompressed_data() -> No
         assert fetcher.pool.in_use > 64 * MIB
 
 
+async def wait_in_vain(fetcher: Fetcher, lane: int) -> None:
+    waiting = asyncio.create_task(fetcher.wait_for(lane))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+
 @asynchronous
 async def test_of_tiny_shards_without_end_only_so_many_are_read_ahead() -> None:
     store = ScriptedStore(objects(100, 100))
@@ -475,6 +480,26 @@ async def test_of_tiny_shards_without_end_only_so_many_are_read_ahead() -> None:
         assert [queue.ahead for queue in fetcher.queues] == [100 * MOST_WAITING] * 2
         fetcher.queues[0].drop()
         assert fetcher.queues[0].ahead == 100 * (MOST_WAITING - 1)
+
+
+@asynchronous
+async def test_of_tiny_files_more_are_read_ahead_only_for_a_consumer_that_waits() -> None:
+    store = ScriptedStore(objects(100, 100))
+    async with fetching(store, lanes=2, epochs=None, known=True, near=True) as (fetcher, _):
+        for most in (3, 6, 12, 24):
+            for _ in range(50 * most):
+                await asyncio.sleep(0)
+            assert [len(queue.ranges) for queue in fetcher.queues] == [most] * 2
+            used = 0
+            while fetcher._most_waiting == most:
+                await wait_in_vain(fetcher, 0)
+                used += 1
+                for queue in fetcher.queues:
+                    queue.drop()
+                fetcher.wake()
+                for _ in range(50):
+                    await asyncio.sleep(0)
+            assert used <= most + 2  # about as many as a lane may have
 
 
 @asynchronous
