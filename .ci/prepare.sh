@@ -56,7 +56,7 @@ install() {
     python -m pytest -q --collect-only >/dev/null 2>&1 &
     local beside="tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers pyarrow"
     beside+=" jax orbax-checkpoint pandas polars tensorboard wandb"
-    beside+=" mlflow-skinny sqlalchemy alembic"  # mlflow itself needs an older pyarrow
+    beside+=" tensorflow-datasets mlflow-skinny sqlalchemy alembic"  # mlflow itself needs an older pyarrow
     # shellcheck disable=SC2086
     uv pip install --no-cache $beside || pip install $beside || return
     [ "$(uname -m)" != x86_64 ] || .ci/helm.sh "$work/venv/bin" || return

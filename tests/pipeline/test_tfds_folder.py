@@ -13,8 +13,9 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, MalformedIndex, ObjectNotFound, OtherDataset, StaleIndex
 from tests.by_day import each_once, stops
+from tests.feeder.support import serving
 from tests.pipeline.made_folders import LENGTHS, ids_of, make_folder
-from tests.pipeline.small_datasets import write_index
+from tests.pipeline.small_datasets import settings_of, write_index
 
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
@@ -266,3 +267,41 @@ def test_only_the_part_of_a_shard_is_read(tmp_path: Path) -> None:
         settings: dict[str, Any] = {"storage_options": options, "memory_budget": "8MiB"}
         assert read(source, "train[:5]", lanes=1, **settings) == list(range(5))
         assert store.statistics.bytes_sent < 20_000_000
+
+
+FROZEN = Path(__file__).parents[1] / "data" / "tfds"
+
+
+@pytest.mark.both_kernels
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_folder_that_tfds_has_written(split: str) -> None:
+    expected = json.loads((FROZEN / "expected.json").read_text())[split]
+    found: dict[str, Any] = {}
+    with opened(FROZEN / "frozen/1.0.0", split) as stream:
+        for batch in stream:
+            for row, number in enumerate(batch["row"].tolist()):
+                found[str(number)] = {name: plain(column[row]) for name, column in batch.items()}
+    assert found == expected
+    assert sr.tfds_info(FROZEN / "frozen/1.0.0").labels == {"label": ["zero", "one"]}
+
+
+def plain(value: Any) -> Any:
+    """Return a row's value as JSON has it."""
+    if isinstance(value, sr.Ragged):
+        value = value.to_list()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("engine", ["process", "thread", None])
+def test_each_engine_reads_a_folder(folder: Path, engine: Any) -> None:
+    assert read(folder, "train[2:9]", lanes=1, engine=engine) == ids_of("train")[2:9]
+
+
+def test_a_feeder_serves_a_folder(folder: Path) -> None:
+    settings = settings_of(str(folder), split="train[2:9]", lanes=1)
+    with serving(settings) as address, sr.connect(f"{address}/data", batch_size=2) as stream:
+        assert ids(stream) == ids_of("train")[2:9]
