@@ -305,3 +305,8 @@ def test_a_feeder_serves_a_folder(folder: Path) -> None:
     settings = settings_of(str(folder), split="train[2:9]", lanes=1)
     with serving(settings) as address, sr.connect(f"{address}/data", batch_size=2) as stream:
         assert ids(stream) == ids_of("train")[2:9]
+
+
+def test_a_folder_without_a_split_is_told_of_it(folder: Path) -> None:
+    with pytest.raises(ConfigError, match='reads a TFDS folder with split="train"'):
+        next(sr.open(f"{folder}/", batch_size=2, **FEW))

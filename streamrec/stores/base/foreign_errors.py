@@ -214,15 +214,19 @@ def _own_meaning(
 def pattern_in(directory: str) -> str:
     """Return the pattern of the shards in a local directory, as their names there are.
 
-    Where there are none, it is that of a directory in it that has some.
+    Where there are none, it is that of a directory in it that has some. For a folder of TFDS the
+    text also tells of its splits.
     """
+    from streamrec.formats.tfds.dataset_info import INFO  # only an error needs it
+
     place = directory.rstrip("/")
     names = _names_in(place)
     inner = (f"{place}/{name}" for name in sorted(names, reverse=True))  # the latest version first
     found = _shards_of(place, names) or next(
         filter(None, (_shards_of(each, _names_in(each)) for each in inner)), ""
     )
-    return found or f"{escape(place)}/*.tfrecord"
+    other = '; streamrec.open reads a TFDS folder with split="train"' if INFO in names else ""
+    return f"{found or f'{escape(place)}/*.tfrecord'}{other}"
 
 
 def _names_in(directory: str) -> list[str]:
