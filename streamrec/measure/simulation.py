@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,6 +25,7 @@ from streamrec.flow.child_process import ChildProcess
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.inflating import ZLIB
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
@@ -75,7 +77,8 @@ def _column(name: str, spec: Any, number: int, randomness: np.random.Generator) 
         return [pictures[row % len(pictures)] for row in range(number)]
     if isinstance(spec, FixedLenFeature) and spec.raw:
         size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
-        return [randomness.bytes(size) for _ in range(number)]
+        plain = [randomness.bytes(size) for _ in range(number)]
+        return [zlib.compress(octets) for octets in plain] if spec.raw == ZLIB else plain
     if isinstance(spec, FixedLenFeature):
         return _values(spec.dtype, (number, *spec.shape), randomness)
     if isinstance(spec, VarLenFeature | FixedLenSequenceFeature) or (

@@ -23,6 +23,7 @@ from streamrec.formats.examples.defaults import (
 )
 from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.formats.examples.faults import OCTETS, SIZES, ColumnFault
+from streamrec.formats.examples.inflating import ZLIB, inflate
 from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
 from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnKind, ColumnPlan, DataType
 from streamrec.values.aligned import align
@@ -58,9 +59,15 @@ def compile_shaped(name: str, spec: ShapedFeature, needs: Needs) -> Make:
             return Arrays(column.values, column.row_splits, shapes)
         octets = get_octets(columns)
         item = numpy_dtype(spec.dtype).itemsize
-        _check(shapes, np.diff(octets.offsets), key, spec, item)
-        numbers = numbers_in(Ragged(octets.values, octets.offsets), spec.dtype, key)
-        return Arrays(numbers, octets.offsets // item, shapes)
+        if spec.raw == ZLIB:
+            sizes = volumes(shapes, LARGEST_MESSAGE) * item
+            _check(shapes, sizes, key, spec, item)
+            values, offsets = inflate(octets, sizes, key, needs), offsets_of(sizes)
+        else:
+            _check(shapes, np.diff(octets.offsets), key, spec, item)
+            values, offsets = octets.values, octets.offsets
+        numbers = numbers_in(Ragged(values, offsets), spec.dtype, key)
+        return Arrays(numbers, offsets // item, shapes)
 
     return make
 

@@ -26,6 +26,7 @@ from streamrec.formats.examples.faults import (
     record_bytes,
 )
 from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.inflating import ZLIB
 from streamrec.formats.examples.needs import (
     Claims,
     Filling,
@@ -229,7 +230,9 @@ def _is_plain(spec: FeatureSpec) -> bool:
     """Return True if a column's form does not depend on the values of any feature."""
     if isinstance(spec, RaggedFeature):
         return not spec.partitions
-    return isinstance(spec, FixedLenFeature | FixedLenSequenceFeature | VarLenFeature)
+    if isinstance(spec, FixedLenFeature):
+        return spec.raw != ZLIB
+    return isinstance(spec, FixedLenSequenceFeature | VarLenFeature)
 
 
 def _lengths(column: Ragged) -> npt.NDArray[np.int64]:

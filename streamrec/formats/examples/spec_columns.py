@@ -17,6 +17,7 @@ from streamrec.formats.examples.composite import (
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.inflating import ZLIB, inflate
 from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
 from streamrec.formats.examples.specs import (
     FeatureSpec,
@@ -166,6 +167,8 @@ def _compile_fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
 
 def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
+    if spec.raw == ZLIB:
+        return _compressed(name, spec, needs, size)
     default = None if spec.default_value is None else (spec.default_value,)
     plan = ColumnPlan(name, ColumnKind.RAW, DataType.BYTES, (size,), default)
     get = needs.getter(plan, spec.dtype, spec.shape)
@@ -173,6 +176,18 @@ def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     def make(columns: Sequence[Any]) -> Column:
         octets = get(columns)
         return numbers_in(octets, spec.dtype, name).reshape(len(octets), *spec.shape)
+
+    return make
+
+
+def _compressed(name: str, spec: FixedLenFeature, needs: Needs, size: int) -> Make:
+    get = needs.getter(ColumnPlan(name, ColumnKind.FIXED, DataType.BYTES), spec.dtype, spec.shape)
+
+    def make(columns: Sequence[Any]) -> Column:
+        strings = get(columns)
+        octets = inflate(strings, np.full(len(strings), size, np.int64), name, needs)
+        rows = octets.reshape(len(strings), size)
+        return numbers_in(rows, spec.dtype, name).reshape(len(strings), *spec.shape)
 
     return make
 

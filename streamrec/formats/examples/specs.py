@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import (
@@ -29,11 +29,10 @@ from streamrec.formats.examples.defaults import (
 )
 from streamrec.formats.examples.dtypes import dtype_name
 from streamrec.formats.examples.image_spec import Gives_co, Image, Spec
+from streamrec.formats.examples.inflating import ZLIB
 from streamrec.values.columns import Arrays, Ragged, Sparse
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from streamrec.config.keywords import Number, OtherDType, String
     from streamrec.formats.examples.image_spec import AnyDType, DenseColumn, Shape
     from streamrec.values.columns import BytesColumn
@@ -50,7 +49,8 @@ class FixedLenFeature(Spec[Gives_co]):
         default_value: The values of a record without the feature, as many as ``shape`` holds.
             ``None``: the feature is required.
         raw: The feature is one byte string of just the size of such an array, little-endian; its
-            bytes are the values. ``default_value`` may then be bytes, too.
+            bytes are the values. ``default_value`` may then be bytes, too. ``"zlib"``: such a
+            string, compressed by zlib, without a default.
         key: The feature's name in the records; ``None``: that of the column, which is the spec's
             key in the mapping.
 
@@ -61,7 +61,7 @@ class FixedLenFeature(Spec[Gives_co]):
     shape: Any
     dtype: Any
     default_value: Any = None
-    raw: bool = False
+    raw: bool | Literal["zlib"] = False
     key: str | None = None
 
     if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class FixedLenFeature(Spec[Gives_co]):
             shape: Shape,
             dtype: OtherDType,
             default_value: Any = None,
-            raw: bool = False,
+            raw: bool | Literal["zlib"] = False,
             key: str | None = None,
         ) -> None: ...
         @overload
@@ -90,15 +90,17 @@ class FixedLenFeature(Spec[Gives_co]):
             shape: Shape,
             dtype: Number | Literal["complex64", "complex128"],
             default_value: Any = None,
-            raw: bool = False,
+            raw: bool | Literal["zlib"] = False,
             key: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __post_init__(self) -> None:
-        _check_bool("raw", self.raw)
+        _check_raw(self.raw)
         check_optional_key("key", self.key)
-        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=self.raw)
+        if self.raw == ZLIB and self.default_value is not None:
+            raise ConfigError('a feature with raw="zlib" takes no default_value; leave it out')
+        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=bool(self.raw))
         normal = normal_raw if self.raw else normal_default
         self._set(shape=shape, dtype=dtype, default_value=normal(self.default_value, dtype, shape))
         if dtype == "bytes" and 0 in shape:
@@ -314,7 +316,8 @@ class ShapedFeature(Spec[Arrays]):
             records have, as ``("height", "width", 3)``; or the name of one feature with all sizes.
         dtype: As in ``FixedLenFeature``, of numbers.
         value_key: The feature that holds the values; ``None``: the one of the spec's own name.
-        raw: The values are one byte string, little-endian, as in ``FixedLenFeature``.
+        raw: The values are one byte string, little-endian, as in ``FixedLenFeature``; ``"zlib"``:
+            compressed by zlib.
         rank: The number of dimensions, where one feature holds all sizes.
         key: The same as ``value_key``, by the name that other specs have for it.
 
@@ -325,13 +328,14 @@ class ShapedFeature(Spec[Arrays]):
     shape: Any
     dtype: Any
     value_key: str | None = None
-    raw: bool = False
+    raw: bool | Literal["zlib"] = False
     rank: int | None = None
     key: str | None = None
 
     def __post_init__(self) -> None:
-        _check_bool("raw", self.raw)
-        dtype, shape = dtype_name(self.dtype, raw=self.raw), normal_sides(self.shape, self.rank)
+        _check_raw(self.raw)
+        dtype = dtype_name(self.dtype, raw=bool(self.raw))
+        shape = normal_sides(self.shape, self.rank)
         self._set(dtype=dtype, shape=shape)
         self._set(value_key=one_key(self.key, self.value_key), key=None)
         for key in self.shape_keys:
@@ -438,6 +442,11 @@ def _partition(partition: Any) -> Partition:
     if isinstance(partition, Partition):
         return partition
     return _copy("a partition", PARTITIONS, partition)  # type: ignore[no-any-return]
+
+
+def _check_raw(value: Any) -> None:
+    if not isinstance(value, bool) and value != ZLIB:
+        raise ConfigError(f'raw must be True or False, or "zlib", not {value!r}')
 
 
 def _check_bool(what: str, value: Any) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.inflating import ZLIB
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     RaggedFeature,
@@ -280,7 +281,8 @@ def _uniform(shape: tuple[Any, ...]) -> list[Any]:
 def _encoded(place: _TreePlace, shape: tuple[Any, ...], dtype: Any, encoding: str) -> FeatureSpec:
     """Return the spec of a tensor that is one byte string of a record."""
     is_sized = shape.count(None) != 1 and not place.lengths
-    if encoding != "bytes" or not is_sized:
+    raws: Mapping[str, Any] = {"bytes": True, ZLIB: ZLIB}
+    if encoding not in raws or not is_sized:
         many = f" in sequences of {place.lengths}" if place.lengths else ""
         _refuse(
             f"holds tensors of the shape {shape}{many} with the encoding {encoding!r}, which are "
@@ -288,9 +290,9 @@ def _encoded(place: _TreePlace, shape: tuple[Any, ...], dtype: Any, encoding: st
             'VarLenFeature("bytes")',
         )
     if None not in shape:
-        return FixedLenFeature(shape, dtype, raw=True)
+        return FixedLenFeature(shape, dtype, raw=raws[encoding])
     key = place.name
-    return ShapedFeature(f"{key}/shape", dtype, f"{key}/value", raw=True, rank=len(shape))
+    return ShapedFeature(f"{key}/shape", dtype, f"{key}/value", raws[encoding], len(shape))
 
 
 def _default_of(dtype: str, content: Mapping[str, Any]) -> Any:

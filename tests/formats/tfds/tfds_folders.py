@@ -112,6 +112,8 @@ def tensors() -> tuple[Any, Examples]:
         "octets": tensor(3, 2, dtype=np.uint16, encoding="bytes"),
         "flags": tensor(4, dtype=np.bool_, encoding="bytes"),
         "field": tensor(None, None, 2, encoding="bytes"),
+        "zipped": tensor(2, 2, dtype=np.int32, encoding="zlib"),
+        "volume": tensor(None, None, None, dtype=np.uint8, encoding="zlib"),
     }
     rows = [
         {
@@ -121,6 +123,8 @@ def tensors() -> tuple[Any, Examples]:
             "octets": rng.integers(0, 1 << 16, (3, 2)).astype(np.uint16),
             "flags": rng.integers(0, 2, 4).astype(np.bool_),
             "field": rng.normal(size=(row + 1, 3, 2)).astype(np.float32),
+            "zipped": np.full((2, 2), row, np.int32),
+            "volume": rng.integers(0, 9, (row, 2, 3)).astype(np.uint8),
         }
         for row in range(5)
     ]
