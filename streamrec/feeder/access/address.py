@@ -4,6 +4,7 @@
 
     tcp://feeder:7070/train                  the dataset "train" of the feeder at that host and port
     tcp://a:7070,b:7070/train                the same dataset of two feeders
+    tcp://a:7070,b:7070;c:7070/train         the same of two that are near, and one that is far
     tls://feeder:7070/train                  over TLS
     tcp://[::1]:7070/train                   with an IPv6 address
     unix:///run/feeder.sock#train            the dataset "train" behind that socket file
@@ -103,8 +104,8 @@ LONGEST_PATH = 107
 """Bytes: ``sun_path`` of Linux holds 108, with the 0 at the end."""
 LISTENING = "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH"
 CONNECTING = (
-    "tcp://HOST:PORT/DATASET, tls://HOST:PORT/DATASET (several HOST:PORT with commas between) or "
-    "unix:///PATH#DATASET"
+    "tcp://HOST:PORT/DATASET, tls://HOST:PORT/DATASET (several HOST:PORT with commas between, and "
+    "far ones behind a ;) or unix:///PATH#DATASET"
 )
 
 
@@ -122,6 +123,8 @@ class Address:
     """With ``host``: TCP with TLS in it."""
     ip: str | None = None
     """One of the numbers that the host's name stands for; ``None``: it was not looked up."""
+    is_far: bool = False
+    """True for a feeder that is taken only where no near one answers."""
 
     @classmethod
     def parse(cls, text: str, *, listen: bool = False) -> Address:
@@ -212,9 +215,12 @@ def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
     hosts, _, path = rest.partition("/")
     _check("@" not in hosts, "a token is not part of the address: give it as token=")
     dataset = unquote(path, errors="strict") or None
+    groups = hosts.split(";")
+    _check(len(groups) <= 2, "it has more than one ;")
     return tuple(
-        Address(*_host_and_port(one), dataset=dataset, tls=scheme == "tls")
-        for one in hosts.split(",")
+        Address(*_host_and_port(one), dataset=dataset, tls=scheme == "tls", is_far=number > 0)
+        for number, group in enumerate(groups)
+        for one in group.split(",")
     )
 
 

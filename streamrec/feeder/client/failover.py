@@ -9,7 +9,8 @@
       │             ▲
       └─ wait, look the names up anew ─┘
 
-A round is one attempt at each address that the names stand for at its beginning. Only the very
+A round is one attempt at each address that the names stand for at its beginning, the near ones
+first. Only the very
 first round begins without a wait: where a feeder ends, its clients do not all arrive at the next
 one at once. A feeder that serves another stream than the one before it is left like one that is
 lost, for the others; where all of them do, that is the error.
@@ -78,7 +79,8 @@ class Failover:
         self._turn = self._rank = rank
         self._retry_for = retry_for
         self._backoff = Backoff(random)
-        self._addresses: Sequence[Address] = ()
+        self.addresses: Sequence[Address] = ()
+        """The addresses of the present round, in the order in which they are tried."""
         self._left = 0
         """Attempts that are left in this round."""
         self._rounds = 0
@@ -117,16 +119,16 @@ class Failover:
             wait = max(self._backoff.next(), self._spread()) if self._begun else 0.0
             # No longer than what is left of retry_for: the last round comes before the error.
             return Pause(max(0.0, min(wait, self._time_left)))
+        self.address = self.addresses[-self._left]
         self._left -= 1
         # The turn goes on over rounds, also where names stand for fewer machines than before.
-        self.address = self._addresses[self._turn % len(self._addresses)]
         self._turn += 1
         return self.address
 
     def begin_round(self, addresses: Sequence[Address]) -> None:
         """Begin a round at these addresses: those that the names stand for now, one at least."""
-        self._addresses = addresses
-        self._left = len(addresses)
+        self.addresses = _in_order(addresses, self._turn)
+        self._left = len(self.addresses)
         self._rounds += 1
         self._begun = self._all_differ = True
 
@@ -136,7 +138,7 @@ class Failover:
         Returns:
             True if it does; :meth:`next` then returns that feeder's address.
         """
-        if addresses[self._rank % len(addresses)] == self.address:
+        if _in_order(addresses, self._rank)[0] == self.address:
             return False
         self._turn = self._rank
         self.begin_round(addresses)
@@ -201,7 +203,7 @@ class Failover:
     def _heals(self, error: StreamrecError, *, welcomed: bool) -> bool:
         """Return whether the same request may succeed elsewhere, or later."""
         if isinstance(error, Stalled):
-            return len(self._addresses) > 1
+            return len(self.addresses) > 1
         # Whoever has never said WELCOME may be no feeder at all, and never become one. Where one
         # has been, a proxy may answer in its place for a while, or bits may flip.
         if error.retryable or not (welcomed or _place(self.address) in self._served):
@@ -237,6 +239,19 @@ class Failover:
             f"tried {self._list_trials()}; see that a feeder runs at one of them, and go on from "
             "the position"
         )
+
+
+def _in_order(addresses: Sequence[Address], turn: int) -> list[Address]:
+    """Return the near addresses and then the far ones, each beginning at that turn."""
+    near = [one for one in addresses if not one.is_far]
+    there = {_machine(one) for one in near}
+    # A name for all feeders stands for the near ones, too.
+    far = [one for one in addresses if one.is_far and _machine(one) not in there]
+    return [some[(turn + i) % len(some)] for some in (near, far) for i in range(len(some))]
+
+
+def _machine(address: Address) -> tuple[object, ...]:
+    return (address.ip or address.host, address.port, address.path)
 
 
 def _place(address: Address | None) -> tuple[object, ...]:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from streamrec.plan.state.fingerprint import Fingerprint
 
 RETRY_FOR = 600.0
+STAY_AFAR = 600.0
+"""Seconds after which a client that reads from afar tries the near feeders again."""
 
 log = logging.getLogger("streamrec.connect")
 
@@ -97,6 +99,11 @@ class _HealingFeed:
         self._has_begun = False
         """True after the first WELCOME."""
         self._reconnections = 0
+        self._has_far = any(one.is_far for one in self._addresses)
+        self._far_bytes = 0
+        """Bytes from far feeders that it has left, in this run."""
+        self._back_at: float | None = None
+        """The time from which on a client that reads from afar tries the near feeders."""
 
     def __repr__(self) -> str:
         step = (self.position or {}).get("step", 0)
@@ -113,12 +120,18 @@ class _HealingFeed:
         """Return the counters of this run, of all feeders together."""
         now = {} if self._feed is None else self._feed.statistics()
         counted = {name: now.get(name, 0) + count for name, count in self._counted.items()}
-        return now | counted | {"reconnections": self._reconnections}
+        far = {"far_bytes": self._far_bytes + self._received_from_afar()} if self._has_far else {}
+        return now | counted | {"reconnections": self._reconnections} | far
+
+    def _received_from_afar(self) -> int:
+        place = self._failover.address
+        return self._feed.received if self._feed and place is not None and place.is_far else 0
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
         # The counters are those of a run, and a feeder begins them anew as well.
         self._counted = {}
+        self._far_bytes = -self._received_from_afar()
         if self._feed is not None:
             self._feed.subscribe()
 
@@ -129,17 +142,29 @@ class _HealingFeed:
 
     def _should_move(self, now: float) -> bool:
         """Return whether the fleet has changed, and this rank belongs to another feeder of it."""
-        if self._moves is None or self._feed is None or self._feed.over:
+        if self._feed is None or self._feed.over:
             return False
-        machines = self._moves.changed(now)
-        if machines is None:
-            return False
-        self._moves.know(machines)
-        if not self._failover.move(machines):
+        machines = self._fleet(now)
+        if machines is None or not self._failover.move(machines):
             return False
         rank = self._options.get("rank", 0)
         log.info("rank %d leaves %r: there are %d feeders now", rank, self._feed, len(machines))
         return True
+
+    def _fleet(self, now: float) -> Sequence[Address] | None:
+        """Return the feeders, if there is a reason to ask whether this is the right one."""
+        machines = None if self._moves is None else self._moves.changed(now)
+        if machines is not None and self._moves is not None:
+            self._moves.know(machines)
+        place = self._failover.address
+        if machines is not None or place is None or not place.is_far:
+            self._back_at = None
+        elif self._back_at is None:
+            self._back_at = now + STAY_AFAR
+        elif now >= self._back_at:
+            self._back_at = None
+            return self._failover.addresses
+        return machines
 
     def _arguments(self, token: str | None) -> dict[str, Any]:
         return {**self._options, "token": token, "patience": PATIENCE}
@@ -169,6 +194,7 @@ class _HealingFeed:
     def _leave(self, feed: AsyncFeed | BlockingFeed) -> None:
         """Keep what a feed that has failed knows."""
         self._options["position"] = feed.position or self._options.get("position")
+        self._far_bytes += self._received_from_afar()
         counters = feed.statistics()
         for name in COUNTERS:
             if name in counters:

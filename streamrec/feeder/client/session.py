@@ -101,6 +101,8 @@ class FeedState:
         self.settings: dict[str, Any] = {}
         """Facts of the dataset, from the feeder: batch_size, lanes, shards, features."""
         self._counters: dict[str, Any] = {}
+        self.received = 0
+        """Bytes of batches that came over this connection, as frames."""
         self.over = False
         """True once the run has ended, until another is started."""
         self._rank = rank
@@ -201,10 +203,13 @@ class FeedState:
         """
         if isinstance(message, BatchMessage):
             # As the feeder counts it: the whole frame, or the payload of SHARED.
-            self._owed += frame_size(len(message.metadata), message.payload_size)
+            size = frame_size(len(message.metadata), message.payload_size)
+            self._owed += size
+            self.received += size
             return self._batch(message)
         if isinstance(message, Shared):
             self._owed += message.size
+            self.received += message.size
             return self._batch(self._find_shared(message))
         if isinstance(message, End):
             self._place = self._end(message)

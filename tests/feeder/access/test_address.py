@@ -226,3 +226,13 @@ def test_host_and_port() -> None:
 def test_no_host_and_port(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         host_and_port(text)
+
+
+def test_far_feeders_stand_behind_a_semicolon() -> None:
+    found = Address.parse_all("tcp://a:1,b:2;c:3,d:4/train")
+    assert [(one.host, one.is_far) for one in found] == [
+        ("a", False), ("b", False), ("c", True), ("d", True)
+    ]  # fmt: skip
+    for wrong in ("tcp://a:1;b:2;c:3/train", "tcp://;b:2/train", "tcp://a:1;/train"):
+        with pytest.raises(ConfigError, match="is not an address of a feeder"):
+            Address.parse_all(wrong)

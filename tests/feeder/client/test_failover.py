@@ -59,6 +59,45 @@ def test_rank_r_begins_at_address_r_mod_n_and_goes_round(rank: int, count: int) 
     assert isinstance(policy.next(), Pause)
 
 
+@given(st.integers(0, 1000), st.integers(1, 5), st.integers(1, 5))
+def test_near_feeders_come_before_far_ones_in_each_round(rank: int, near: int, far: int) -> None:
+    policy = failover(rank)
+    places = [replace(one, is_far=i >= near) for i, one in enumerate(addresses(near + far))]
+    for number in range(3):
+        assert isinstance(policy.next(), Pause)
+        policy.begin_round(places)
+        tried = [policy.next() for _ in places]
+        for _ in places:
+            assert policy.note_failure(LOST, 0) is None
+        assert {*tried[:near]} == {*places[:near]}
+        assert {*tried[near:]} == {*places[near:]}
+        if not number:  # ranks share the near feeders, and the far ones
+            assert tried[0] == places[rank % near]
+            assert tried[near] == places[near + rank % far]
+
+
+def test_a_name_that_stands_for_near_feeders_too_is_not_tried_twice() -> None:
+    near = [Address("near", 1, dataset="x", ip=ip) for ip in ("10.0.0.1", "10.0.0.2")]
+    every = [
+        Address("all", 1, dataset="x", ip=ip, is_far=True)
+        for ip in ("10.0.0.1", "10.0.0.2", "10.0.1.1")
+    ]
+    policy = failover(0)
+    policy.begin_round([*near, *every])
+    assert policy.addresses == [*near, every[2]]
+
+
+def test_a_client_moves_only_to_its_own_feeder() -> None:
+    two, three = addresses(2), addresses(3)
+    policy = begun(2, rank=1)
+    assert policy.address == two[1]
+    policy.note_delivery()
+    assert not policy.move(two)
+    assert not policy.move(three)
+    assert policy.move(three[:1])
+    assert policy.next() == three[0]
+
+
 @given(st.integers(0, 99), st.integers(1, 20))
 def test_pauses_are_those_of_full_jitter(seed: int, rounds: int) -> None:
     policy, expected = begun(1, seed=seed, retry_for=1e9), Backoff(Random(seed))

@@ -174,6 +174,33 @@ def test_moves_to_a_feeder_that_is_added(opened: Open, monkeypatch: pytest.Monke
 
 
 @both
+def test_reads_from_afar_only_while_no_near_feeder_answers(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "STAY_AFAR", 0.0)
+    with ExitStack() as stack:
+        near, far = (
+            stack.enter_context(served({"train": FakeDataset(steps=10**6)})) for _ in range(2)
+        )
+        away = far.listen("tcp://127.0.0.1:0").removeprefix("tcp://")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        address = f"tcp://127.0.0.1:{port};{away}/train"
+        with closing(opened(address)) as feed:
+            assert steps(feed, 1) == [1]
+            assert far.feeder.admission.clients == 1
+            assert feed.statistics()["far_bytes"] > 0
+            near.listen(f"tcp://127.0.0.1:{port}")
+            step = 1
+            while not near.feeder.admission.clients:
+                step += 1
+                assert feed.receive().next_position.step == step
+            received = feed.statistics()["far_bytes"]
+            assert steps(feed, 2) == [step + 1, step + 2]
+            assert feed.statistics()["far_bytes"] == received
+
+
+@both
 def test_waits_for_a_feeder_that_is_started_again(opened: Open) -> None:
     with Proxy() as proxy, ExitStack() as stack:
         first = Fleet(1, stack)
