@@ -1,11 +1,14 @@
-"""With Ray: datasets of Ray Data from shards and into shards, and tasks that write a dataset.
+"""With Ray: datasets of Ray Data from and into shards, tasks that write a dataset, and feeders.
 
 ::
 
-    from streamrec.adapters.ray import read_tfrecords, write_tfrecords
+    from streamrec.adapters.ray import feed, read_tfrecords, write_tfrecords
 
     dataset = read_tfrecords("s3://bucket/train-*.tfrecord", features)
     write_tfrecords(dataset.map_batches(clean), "s3://bucket/clean.tfrecord", shards=128)
+
+    with feed("feeder.toml", feeders=8) as feeders:
+        TorchTrainer(train, train_loop_config={"feeders": feeders}).fit()
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamrec
+from streamrec.adapters.ray_feeders import Feeders, feed
 from streamrec.config.arguments import absolute_sources, options_of, place_text
 from streamrec.config.places import absolute, escape
 from streamrec.config.plain_values import byte_size
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.convert import Conversion, Outcome
     from streamrec.stores.base.protocol import ObjectInfo
 
-__all__ = ["read_tfrecords", "run_tasks", "write_tfrecords"]
+__all__ = ["Feeders", "feed", "read_tfrecords", "run_tasks", "write_tfrecords"]
 
 
 def read_tfrecords(

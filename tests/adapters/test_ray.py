@@ -45,5 +45,6 @@ def test_a_node_is_killed_while_a_command_writes(tmp_path: Path) -> None:
     run("tests.adapters.ray_command", str(tmp_path))
 
 
-def test_the_tests_of_datasets_pass() -> None:
-    run("pytest", "-q", "-p", "no:cacheprovider", "tests/adapters/with_ray.py")
+@pytest.mark.parametrize("tests", ["with_ray.py", "with_ray_feeders.py"])
+def test_the_tests_in_a_cluster_pass(tests: str) -> None:
+    run("pytest", "-q", "-p", "no:cacheprovider", f"tests/adapters/{tests}")
