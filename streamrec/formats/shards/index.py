@@ -66,7 +66,7 @@ _NUMBERED = re.compile(r"(.*[^/])-\d{5}-of-\d{5}(?:\.[^/]*)?", re.DOTALL)
 _NONE = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make each of a million take five times as long
 class ShardEntry:
     """The index's entry for one shard."""
 
@@ -138,7 +138,7 @@ class Index:
     def __repr__(self) -> str:
         return f"<Index of {len(self.entries)} shards, {self.records} records>"
 
-    @property
+    @cached_property
     def records(self) -> int:
         """The number of records in all shards."""
         return sum(entry.records for entry in self.entries)
