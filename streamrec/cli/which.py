@@ -440,7 +440,7 @@ def print_audit(
 
     options = changes.get("storage_options")
     report = check_audit(address, changes, storage_options=options, rank=rank, reads=reads)
-    lines = _audit_json(report) if as_json else _audit_lines(report)
+    lines = _audit_json(report) if as_json else _audit_lines(report, reads=reads)
     click.echo("\n".join(lines).encode())
     if not report.agrees:
         click.get_current_context().exit(FAILED)
@@ -451,20 +451,27 @@ def _audit_json(report: AuditReport) -> Iterator[str]:
         counts = {name: getattr(one, name) for name in AUDIT_COUNTS}
         named = {"rank": one.rank, "world_size": one.world_size, **counts, "spans": one.spans}
         yield json.dumps({**named, "faults": one.faults}, ensure_ascii=False)
-    yield json.dumps({"gaps": report.gaps, "agrees": report.agrees}, ensure_ascii=False)
+    ends = {"gaps": report.gaps, "strays": report.strays, "agrees": report.agrees}
+    yield json.dumps(ends, ensure_ascii=False)
 
 
-def _audit_lines(report: AuditReport) -> Iterator[str]:
+def _audit_lines(report: AuditReport, *, reads: bool) -> Iterator[str]:
+    from streamrec.report.words import count_of
+
     for one in report.ranks:
         yield f"rank {one.rank} of {one.world_size}: {', '.join(_audit_facts(one))}"
     for one in report.ranks:
         yield from one.faults
     yield from report.gaps
+    yield from report.strays
     unchecked = sum(one.unchecked for one in report.ranks)
     if not report.agrees:
         yield "the log does not agree with the settings, or is not complete"
     elif unchecked:
-        yield f"nothing is missing, but {unchecked} steps were not compared; add --read for that"
+        steps = count_of(unchecked, "step was", "steps were")
+        # What is not compared with --read has no order that a second run would have.
+        why = "with ordered=False nothing can be compared" if reads else "add --read for that"
+        yield f"nothing is missing, but {steps} not compared; {why}"
     else:
         yield "all steps in the log are those of the settings"
 

@@ -25,9 +25,10 @@ from streamrec.errors import (
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
+from streamrec.plan.order.mixture import lasting_text
 from streamrec.plan.state.fingerprint import AS_IT_COMES
 from streamrec.stores.blocking import BlockingStores
-from streamrec.streams.audit_log import SUFFIX
+from streamrec.streams.audit_log import SUFFIX, name_of
 from streamrec.streams.audit_part import LARGEST, Part, RecordList, digest_of
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
@@ -96,18 +97,51 @@ class AuditReport:
     ranks: list[RankReport]
     gaps: list[str]
     """A sentence for each stretch of steps that is missing."""
+    strays: list[str] = field(default_factory=list)
+    """A sentence for each object that is not in its place."""
 
     @property
     def agrees(self) -> bool:
-        """True if nothing differs, is damaged or is missing."""
-        return not self.gaps and not any(rank.faults for rank in self.ranks)
+        """True if nothing differs, is damaged, is missing or is not in its place."""
+        faults = any(rank.faults for rank in self.ranks)
+        return not self.gaps and not self.strays and not faults
 
 
 class OneRun:
-    """The order that all objects of a log have: a log of two runs does not prove either of them."""
+    """The order that all objects of a log have: a log of two runs does not prove either of them.
+
+    Each object counts once, in its place and by its name.
+    """
 
     def __init__(self) -> None:
         self._known: list[Fingerprint] = []
+        self._names: set[tuple[int, int, str]] = set()
+
+    def check_name(self, part: Part, rank: int, world_size: int, url: str) -> None:
+        """Check that an object has its own name, and is not a copy of one before it.
+
+        Raises:
+            MalformedAudit: It does not.
+        """
+        if (part.header["rank"], part.header["world_size"]) != (rank, world_size):
+            raise MalformedAudit(
+                "the object is of another rank than its name says; put it back into its place",
+                url=url,
+            )
+        name = name_of(part)
+        if not url.endswith(f"/{name}"):
+            raise MalformedAudit(
+                f"this object was written as {name}, so it is a copy, or was renamed, and its "
+                "steps do not count; take it out of the log's directory, or give it its name",
+                url=url,
+            )
+        if (rank, world_size, name) in self._names:
+            raise MalformedAudit(
+                "this is a copy of another object of the log, so its steps do not count; take it "
+                "out of the log's directory",
+                url=url,
+            )
+        self._names.add((rank, world_size, name))
 
     def check(self, order: Fingerprint) -> None:
         """Check that an object has the order of those before it; each other order is told once.
@@ -115,22 +149,34 @@ class OneRun:
         Raises:
             OtherOrder: It has another one.
         """
-        # A component that joins a mix changes the order of the run.
         order = replace(order, mix_changes="")
-        if order.mix or order in self._known:
+        if order in self._known:
             return
+        first = self._known[0] if self._known else order
         self._known.append(order)
-        first, own = asdict(self._known[0]), asdict(order)
+        told, own = (asdict(one) for one in _without_joined(first, order))
         differing = [
-            f"{name} is {own[name]!r} here, and {first[name]!r} in an object before it"
+            f"{name} is {own[name]!r} here, and {told[name]!r} in an object before it"
             for name in own
-            if own[name] != first[name]
+            if own[name] != told[name]
         ]
         if differing:
             raise OtherOrder(
                 f"the log is of several runs: {'; '.join(differing)}; give each run a directory of "
                 "its own, and take the objects of the other run out of this one"
             )
+
+
+def _without_joined(one: Fingerprint, other: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
+    """Return two orders without what components that joined the mix of a run have changed."""
+    (text, names), (other_text, other_names) = map(lasting_text, (one.mix, other.mix))
+    if names == other_names:
+        return one, other
+    kind, other_kind = (each.order.partition(":")[0] for each in (one, other))
+    return (
+        replace(one, mix=text, order=kind, names="", shards=0),
+        replace(other, mix=other_text, order=other_kind, names="", shards=0),
+    )
 
 
 def check_audit(
@@ -158,15 +204,21 @@ def check_audit(
     place = absolute(url).rstrip("/") + "/"
     again, orders = Again(changes or {}, reads=reads), OneRun()
     reports: dict[tuple[int, int], RankReport] = {}
+    strays: list[str] = []
     for found, data in _objects(place, BlockingStores(storage_options or {})):
         numbers = _rank_in(found)
-        if rank is None or numbers is None or rank == numbers[0]:
-            report = reports.setdefault(numbers or (0, 0), RankReport(*(numbers or (0, 0))))
+        if numbers is None:
+            strays.append(
+                f"{masked(found)}: this object is not in the directory of a rank, so it proves "
+                "nothing; put it back into its place, or take it out of the log's directory"
+            )
+        elif rank is None or rank == numbers[0]:
+            report = reports.setdefault(numbers, RankReport(*numbers))
             _check_object(found, data, report, again, orders)
     if not reports:
         raise ObjectNotFound(_nothing_of(rank), url=place)
     ranks = [reports[key] for key in sorted(reports, key=lambda key: (key[1], key[0]))]
-    return AuditReport(ranks, [] if rank is not None else list(gaps_in(ranks)))
+    return AuditReport(ranks, [] if rank is not None else list(gaps_in(ranks)), strays)
 
 
 def _nothing_of(rank: int | None) -> str:
@@ -187,6 +239,7 @@ def _objects(place: str, stores: BlockingStores) -> Iterator[tuple[str, bytes]]:
 
 
 def _rank_in(url: str) -> tuple[int, int] | None:
+    """Return the rank and the world size in whose directory an object is; ``None``: in no one's."""
     found = _RANK.search(url)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -196,7 +249,7 @@ def _check_object(url: str, data: bytes, report: RankReport, again: Again, order
     report.nbytes += len(data)
     try:
         part = Part.parse(data, url)
-        _check_name(part, report, url)
+        orders.check_name(part, report.rank, report.world_size, url)
         orders.check(part.fingerprint)
         for stretch in part.stretches:
             report.spans.append((stretch.step, stretch.end))
@@ -205,13 +258,6 @@ def _check_object(url: str, data: bytes, report: RankReport, again: Again, order
         report.faults.append(str(error))
     except (DataError, StateError) as error:
         report.faults.append(f"{masked(url)}: {error}")
-
-
-def _check_name(part: Part, report: RankReport, url: str) -> None:
-    if (part.header["rank"], part.header["world_size"]) != (report.rank, report.world_size):
-        raise MalformedAudit(
-            "the object is of another rank than its name says; put it back into its place", url=url
-        )
 
 
 def _check_stretch(part: Part, stretch: Stretch, report: RankReport, again: Again) -> None:

@@ -164,6 +164,11 @@ class AuditLog:
         if self._clock() - self._began >= FRESH:
             self.cut()
 
+    def tell(self, about: Mapping[str, Any]) -> None:
+        """Go on in objects that tell other settings, such as a component that joins a mix."""
+        self.cut()
+        self._about = dict(about)
+
     def cut(self) -> None:
         """Begin to write what was taken, and another object after it."""
         self._settle()
@@ -252,15 +257,20 @@ class AuditLog:
             "fingerprint": position.fingerprint.to_dict(),
             "settings": self._about,
         }
-        first, last = stretches[0].step, stretches[-1].end - 1
-        name = (
-            f"rank-{position.rank:05}-of-{position.world_size:05}/"
-            f"steps-{first:012}-{last:012}-{self._run}-{self._parts:06}{SUFFIX}"
-        )
-        return Waiting(self._settings.url + name, Part(header, stretches))
+        part = Part(header, stretches)
+        place = f"rank-{position.rank:05}-of-{position.world_size:05}/{name_of(part)}"
+        return Waiting(self._settings.url + place, part)
 
     def _write(self, url: str, data: bytes) -> None:
         write_object(url, data, self._options, make_directory=True)
+
+
+def name_of(part: Part) -> str:
+    """Return the name of an object in the directory of its rank."""
+    spans = [(stretch.step, stretch.end - 1) for stretch in part.stretches] or [(0, 0)]
+    first, last = spans[0][0], spans[-1][1]
+    run, number = part.header.get("run"), part.header.get("part")
+    return f"steps-{first:012}-{last:012}-{run}-{number!s:0>6}{SUFFIX}"
 
 
 def _is_of_one_rank(one: Position | None, other: Position) -> bool:

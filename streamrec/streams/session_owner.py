@@ -16,7 +16,13 @@ from streamrec.plan.order.weight_changes import LARGEST_STEP
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.loops import ComingSession, Lookahead
-from streamrec.streams.start import functions_of, open_log, start, start_async
+from streamrec.streams.start import (
+    functions_of,
+    logged_settings,
+    open_log,
+    start,
+    start_async,
+)
 from streamrec.streams.state import Stateful
 
 if TYPE_CHECKING:
@@ -89,6 +95,8 @@ class SessionOwner(Stateful):
         check_change(joined if isinstance(joined, StreamSettings) else None, step, values)
         self._cursor.change_weights(step, values)
         self._description = joined
+        if sources and self._cursor.log is not None and isinstance(joined, StreamSettings):
+            self._cursor.log.tell(logged_settings(joined))
         # What was read ahead may be of the weights before.
         self._elsewhere = self._session is not None
 

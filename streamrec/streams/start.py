@@ -159,10 +159,14 @@ def open_log(description: Description) -> AuditLog | None:
 
     if isinstance(description, FeederSettings):
         return AuditLog(description.audit, None, {})
+    return AuditLog(description.audit, description.storage_options, logged_settings(description))
+
+
+def logged_settings(description: StreamSettings) -> dict[str, Any]:
+    """Return the settings of a stream that its audit log tells."""
     values = {name: getattr(description, name) for name in LOGGED}
     defaults = StreamSettings.defaults
-    about = {name: mask_urls(value) for name, value in values.items() if value != defaults[name]}
-    return AuditLog(description.audit, description.storage_options, about)
+    return {name: mask_urls(value) for name, value in values.items() if value != defaults[name]}
 
 
 def start(

@@ -46,7 +46,7 @@ def test_json_lines(source: str, log: Path) -> None:
     code, out, _ = cli("which", "--audit", log, "--json")
     rank, end = map(json.loads, out.splitlines())
     size = sum(path.stat().st_size for path in log.rglob("*.audit"))
-    assert (code, end) == (0, {"gaps": [], "agrees": True})
+    assert (code, end) == (0, {"gaps": [], "strays": [], "agrees": True})
     assert rank == {
         "rank": 0, "world_size": 1, "objects": 2, "nbytes": size, "steps": 8, "computed": 8,
         "read": 0, "unchecked": 0, "skipped": 0, "masked": 0, "again": 0,
@@ -63,6 +63,22 @@ def test_shards_are_read_again(source: str, log: Path) -> None:
     )
     code, out, _ = cli("which", "--audit", log, "--read")
     assert (code, out.splitlines()[0]) == (0, "rank 0 of 1: 8 steps, from 0 to 7, 8 as read again")
+
+
+def test_what_cannot_be_compared(source: str, log: Path) -> None:
+    """Who has given --read is not told to add it."""
+    unordered = {"ordered": False, "batch_size": 4, "steps_per_epoch": 1}
+    run(source, log, unordered)
+    code, out, _ = cli("which", "--audit", log, "--read")
+    assert (code, out.splitlines()[-1]) == (
+        0,
+        "nothing is missing, but 1 step was not compared; with ordered=False nothing can be "
+        "compared",
+    )
+    (log / "other.audit").touch()
+    code, out, _ = cli("which", "--audit", log)
+    assert code == 1
+    assert "other.audit: this object is not in the directory of a rank" in out
 
 
 def test_a_log_that_was_changed(source: str, log: Path) -> None:

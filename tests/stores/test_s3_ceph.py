@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from contextlib import asynccontextmanager
@@ -12,10 +13,11 @@ import botocore.session
 import pytest
 
 import streamrec as sr
-from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.errors import AccessDenied, AuditFailed, ObjectNotFound, StoreError
 from streamrec.stores.base.new_object import GuardedObject, PartUpload
 from streamrec.stores.blocking import new_object, write_object
 from streamrec.stores.http.http_store import RangeClient
+from streamrec.streams.audit_check import check_audit
 from tests.stores.conformance import (
     DATA,
     AccessConformance,
@@ -31,6 +33,7 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from streamrec.stores.http.http_ranges import HttpBody, RangedGet
 
@@ -229,3 +232,27 @@ class TestUploadsOnCeph:
     def test_a_wrong_key(self, bucket: str) -> None:
         with pytest.raises(AccessDenied):
             write_object(f"s3://{bucket}/x", bytes(9 << 20), {**OPTIONS, "secret": "wrong"})
+
+
+def test_an_audit_log_that_a_policy_refuses(ceph: Any, bucket: str, tmp_path: Path) -> None:
+    """The stream ends in one sentence, and the log is written once the policy allows it."""
+    with sr.TFRecordWriter(tmp_path / "x.tfrecord") as writer:
+        writer.write_many({"id": number} for number in range(40))
+    refused = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject"}
+    refused["Resource"] = f"arn:aws:s3:::{bucket}/*"
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [refused]})
+    ceph.put_bucket_policy(Bucket=bucket, Policy=policy)
+    options = {**KEYS, "endpoint_url": ENDPOINT}
+    audit = {"url": f"s3://{bucket}/run", "storage_options": options}
+    source = str(tmp_path / "x.tfrecord")
+    stream = sr.open(source, batch_size=4, lanes=1, epochs=None, engine="thread", audit=audit)
+    with pytest.raises(AuditFailed, match=r"cannot be written.*AccessDenied.*iterate again"):
+        for _ in stream:
+            pass
+    ceph.delete_bucket_policy(Bucket=bucket)
+    for _ in sr.take(stream, 3):
+        pass
+    stream.close()
+    steps = stream.state_dict()["step"]
+    report = check_audit(f"s3://{bucket}/run", storage_options=options, reads=True)
+    assert (report.agrees, report.ranks[0].steps) == (True, steps)

@@ -275,6 +275,64 @@ def test_a_log_of_two_runs_is_told_once(source: str, log: str) -> None:
     assert re.search(r"the log is of several runs: seed is [78] here, and [78] in an object", fault)
 
 
+def test_a_copy_of_an_object_does_not_count(source: str, log: str, tmp_path: Path) -> None:
+    read(source, log, 1, 5)
+    path = max(Path(log).rglob("*.audit"))
+    named = path.with_name(path.name.replace("-000002", "-000003"))
+    named.write_bytes(path.read_bytes())
+    report = check_audit(log)
+    fault = fault_of(report)
+    assert f"{named}: this object was written as {path.name}, so it is a copy" in fault
+    assert (report.ranks[0].again, report.ranks[0].steps) == (0, 5)
+    named.unlink()
+    other = Path(log, "old", path.parent.name)
+    other.mkdir(parents=True)
+    (other / path.name).write_bytes(path.read_bytes())
+    report = check_audit(log)
+    assert "this is a copy of another object of the log" in fault_of(report)
+    assert report.ranks[0].again == 0
+
+
+def test_an_object_that_is_in_no_place(source: str, log: str) -> None:
+    read(source, log, 1, 5)
+    path = max(Path(log).rglob("*.audit"))
+    stray = Path(log, "notes.audit")
+    stray.write_bytes(path.read_bytes())
+    report = check_audit(log)
+    assert not report.agrees
+    assert [rank.world_size for rank in report.ranks] == [1]
+    assert report.strays == [
+        f"{stray}: this object is not in the directory of a rank, so it proves nothing; put it "
+        "back into its place, or take it out of the log's directory"
+    ]
+
+
+@pytest.mark.parametrize("changes", [{"seed": 9}, {"weights": {"a": 2, "b": 1}}, {"lanes": 2}])
+def test_a_log_of_two_mixes_is_told(tmp_path: Path, log: str, changes: dict[str, Any]) -> None:
+    parts = {name: write(tmp_path / name, SHARDS[:2]) for name in ("a", "b")}
+    for own in ({}, changes):
+        given = {"weights": {"a": 1, "b": 1}, "seed": 8, "lanes": 1, **own}
+        weights = [(0, given.pop("weights"))]
+        values = {"batch_size": 2, "steps_per_epoch": 4, "engine": "thread", **given}
+        with sr.mix(parts, weights=weights, shuffle=True, audit=log, **values) as stream:
+            follow(stream)
+    assert "the log is of several runs: " in fault_of(check_audit(log))
+
+
+def test_a_component_that_joins_is_in_the_log(tmp_path: Path, log: str) -> None:
+    """The log is of one run, and tells the source of the component."""
+    parts = {name: write(tmp_path / name, SHARDS[:2]) for name in ("a", "b", "c")}
+    values: dict[str, Any] = {"batch_size": 2, "lanes": 1, "epochs": None, "shuffle": True}
+    two = {name: (parts[name], 0.5) for name in ("a", "b")}
+    with sr.mix(two, engine="thread", audit=log, **values) as stream:
+        follow(stream, 3)
+        weights = {"a": 0.2, "b": 0.2, "c": 0.6}
+        stream.set_weights(weights, from_step=4, sources={"c": parts["c"]})
+        follow(stream, 9)
+    report = check_audit(log, reads=True)
+    assert (report.agrees, report.ranks[0].read, report.ranks[0].steps) == (True, 12, 12)
+
+
 def test_a_log_must_be_there(tmp_path: Path, source: str, log: str) -> None:
     with pytest.raises(ObjectNotFound, match="there is no audit log; give the directory that"):
         check_audit(str(tmp_path))

@@ -21,6 +21,7 @@ from streamrec.streams import audit_log
 from streamrec.streams.audit_check import check_audit
 from streamrec.streams.audit_log import MOST_WAITING, PartWriter, Waiting
 from streamrec.streams.audit_part import Part, digest_of
+from tests.cli.test_write_faults import disk
 from tests.feeder.support import serving
 from tests.pipeline.small_datasets import settings_of, write, write_index
 from tests.support import asynchronous
@@ -594,3 +595,23 @@ def test_an_end_waits_for_nobody(writer: PartWriter, failing: Store, ends: list[
     assert thread is not None
     thread.join(60)
     assert (failing.written, ends) == ([("a", b"a")], ["ended"])
+
+
+def test_a_disk_that_is_full(source: str, tmp_path: Path) -> None:
+    """The log of what was delivered is kept, and is written once there is room."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    values = {**BY_RECORD, "epochs": None}
+    with disk(place, "16k"):
+        (place / "other").write_bytes(bytes(16 << 10))
+        stream = sr.open(source, **values, **THREAD, audit=place / "log")
+        with pytest.raises(AuditFailed, match="No space left") as raised:
+            for _ in stream:
+                pass
+        assert "mend that, and iterate again: the log of what was delivered is kept" in str(
+            raised.value
+        )
+        (place / "other").unlink()
+        expected = stream.state_dict()["step"] + len(follow(stream, 3))
+        stream.close()
+        assert logged(place / "log").keys() == set(range(expected))

@@ -85,6 +85,28 @@ def names_in(text: str) -> set[str]:
     return set(parts) if isinstance(parts, dict) else set()
 
 
+def lasting_text(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a text of :func:`text_of` without components that may join, and the names of these.
+
+    Of any other text, return the text itself.
+    """
+    phases, at = [], 0
+    try:
+        while text.startswith("from ", at):
+            begin = text.index(": ", at) + 2
+            parts, end = json.JSONDecoder().raw_decode(text, begin)
+            phases.append((text[at:begin], parts))
+            at = end + len("; ")
+        exhausted, _, waiting = text[at:].partition("; waiting: ")
+        names = tuple(json.loads(waiting)) if waiting else ()
+        kept = [{name: parts[name] for name in parts if name not in names} for _, parts in phases]
+    except (ValueError, TypeError, RecursionError):
+        return text, ()
+    told = zip(phases, kept, strict=True)
+    texts = (f"{head}{json.dumps(parts, sort_keys=True)}" for (head, _), parts in told)
+    return "; ".join([*texts, exhausted]), names
+
+
 @dataclass(frozen=True)
 class Draws:
     """The draws of all lanes.

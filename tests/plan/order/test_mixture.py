@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.order.mixture import Draws, component_seed, draws_of, text_of
+from streamrec.plan.order.mixture import Draws, component_seed, draws_of, lasting_text, text_of
 from tests.plan.oracle import plainly_drawn
 
 WEIGHTS = st.lists(
@@ -136,3 +136,13 @@ def test_settings_name_the_components() -> None:
     assert text_of(weights, "repeat") == (
         'from 0: {"code": 0.25, "web": 0.75}; from 50: {"code": 1.0, "web": 0.0}; repeat'
     )
+
+
+def test_the_text_of_a_mix_without_what_may_join() -> None:
+    two = [(0, {"a; from": 1.0, 'b"': 2.0}), (50, {"a; from": 3.0, 'b"': 0.0})]
+    three = [(first, {**parts, "z": 0.0}) for first, parts in two]
+    plain = text_of(two, "repeat")
+    assert lasting_text(plain) == (plain, ())
+    assert lasting_text(text_of(three, "repeat")) == (plain, ("z",))
+    for other in ("", "from 0: ", "from 0: {", "from x", "anything"):
+        assert lasting_text(other) == (other, ())
