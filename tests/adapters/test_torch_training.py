@@ -18,6 +18,7 @@ from tests.adapters.test_torch_workers import (
     cases_of,
     has_accelerate,
     has_torchdata,
+    ranks_of,
     refused,
     start,
     two_ranks,
@@ -70,8 +71,14 @@ def stateful(alone: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ranks(source: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return two_ranks("ranks", source, module=MODULE, MEETING=tmp_path_factory.mktemp("ranks"))
+def both(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    programs = ["ranks", "accelerate"] if find_spec("accelerate") else ["ranks"]
+    return ranks_of(programs, source, module=MODULE, MEETING=tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def ranks(both: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return both["ranks"]
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +89,8 @@ def spawned(source: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[
 
 
 @pytest.fixture(scope="module")
-def accelerated(source: str) -> list[dict[str, Any]]:
-    return two_ranks("accelerate", source, module=MODULE)
+def accelerated(both: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return both["accelerate"]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,7 @@ def halves(source: str, epochs: int = 1) -> list[list[list[int]]]:
 
 
 class TestWorkers:
-    @pytest.mark.parametrize("case", ["0", "fork", "forkserver", "spawn"])
+    @pytest.mark.parametrize("case", ["0", "fork", at_night("forkserver"), "spawn"])
     def test_one_gives_what_the_loader_gives_itself(
         self, workers: dict[str, Any], case: str
     ) -> None:

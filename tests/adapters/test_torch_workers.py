@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,14 +81,28 @@ def cases_of(*processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 def two_ranks(program: str, source: str, **values: Any) -> list[dict[str, Any]]:
     """Run a program twice, with the environment that torchrun gives."""
-    with socket.socket() as place:
-        # Bound and not listening: rank 0 may listen there, and nobody else is given the port.
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.bind(("127.0.0.1", 0))
-        master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": place.getsockname()[1]}
-        values |= {"WORLD_SIZE": 2, **master}
-        ranks = [start(program, source, RANK=r, LOCAL_RANK=r, **values) for r in range(2)]
-        return cases_of(*ranks)
+    return ranks_of([program], source, **values)[program]
+
+
+def ranks_of(
+    programs: Sequence[str], source: str, **values: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what both ranks of each program say, behind two imports of torch for all of them."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in programs:
+            place = stack.enter_context(socket.socket())
+            # Bound and not listening: rank 0 may listen there, and nobody else is given the port.
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind(("127.0.0.1", 0))
+            ports.append(place.getsockname()[1])
+        master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0]}
+        values |= {"WORLD_SIZE": 2, "PORTS": ",".join(map(str, ports)), **master}
+        names = ",".join(programs)
+        ranks = [start(names, source, RANK=r, LOCAL_RANK=r, **values) for r in range(2)]
+        cases = cases_of(*ranks)
+    count = len(programs)
+    return {name: [cases[i], cases[count + i]] for i, name in enumerate(programs)}
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +123,14 @@ def stateful(alone: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def torchrun(source: str) -> list[dict[str, Any]]:
-    return two_ranks("rank", source)
+def ranks(source: str) -> dict[str, list[dict[str, Any]]]:
+    programs = ["rank", "accelerate"] if find_spec("accelerate") else ["rank"]
+    return ranks_of(programs, source)
+
+
+@pytest.fixture(scope="module")
+def torchrun(ranks: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return ranks["rank"]
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +141,8 @@ def spawned(source: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[
 
 
 @pytest.fixture(scope="module")
-def accelerated(source: str) -> list[dict[str, Any]]:
-    return two_ranks("accelerate", source)
+def accelerated(ranks: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return ranks["accelerate"]
 
 
 def refused(outcome: object, *words: str) -> bool:
@@ -140,7 +161,7 @@ class TestWorkers:
             at_night("4 fork"),
             "2 forkserver",
             at_night("4 forkserver"),
-            "2 spawn",
+            at_night("2 spawn"),
             at_night("4 spawn"),
             "records, 2 fork",
             "auto",

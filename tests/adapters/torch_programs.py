@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 from functools import partial
-from itertools import product
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 COUNTS = (1, 2) if is_day() else (1, 2, 4)
-METHODS = {"fork": COUNTS, "forkserver": COUNTS, "spawn": COUNTS}
+METHODS = {"fork": COUNTS, "forkserver": COUNTS, "spawn": (1,) if is_day() else COUNTS}
 """Ways to start workers, and their numbers; each worker of "spawn" imports torch."""
 DIVISIONS: tuple[tuple[Any, ...], ...] = ((False, True), (None, True, False), (0, 1))
 """Accelerate's split_batches and dispatch_batches, and numbers of workers."""
@@ -121,7 +121,12 @@ def leave(cases: dict[str, Any]) -> None:
 
 def run(programs: Mapping[str, Callable[[str], None]], names: str, source: str) -> None:
     """Run programs, whose names have commas between, in forks that need not import torch anew."""
-    outputs = [_forked(partial(programs[name], source)) for name in names.split(",")]
+    ports = os.environ.get("PORTS", "").split(",")
+    outputs = []
+    for name, port in zip_longest(names.split(","), ports, fillvalue=""):
+        # The ranks of one program must not meet those of another, which may be slower.
+        os.environ["MASTER_PORT"] = port
+        outputs.append(_forked(partial(programs[name], source)))
     os.write(1, b"".join(outputs))
 
 
