@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+IN_ONE_WORKER = "nearest tests"
+"""The group of the tests that need the graph of all imports, which takes seconds to make."""
 FAR = 9
 """The distance of tests in the file's room to which no import leads, and of those of all rooms."""
 

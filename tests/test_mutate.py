@@ -9,11 +9,14 @@ from click.testing import CliRunner
 from tests import mutate
 from tests.mutants import ROOT, mutants_of
 from tests.mutate import Tree, attempt, failed_test, name_in, suites_of, table
+from tests.nearest_tests import IN_ONE_WORKER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.mutants import Mutant
+
+pytestmark = pytest.mark.xdist_group(IN_ONE_WORKER)
 
 PATH = ROOT / "streamrec/plan/order/window.py"
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from tests.nearest_tests import ROOT, nearest_tests
+import pytest
+
+from tests.nearest_tests import IN_ONE_WORKER, ROOT, nearest_tests
+
+pytestmark = pytest.mark.xdist_group(IN_ONE_WORKER)
 
 
 def test_the_mirror_comes_first_and_then_the_folder() -> None:

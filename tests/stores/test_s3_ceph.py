@@ -160,6 +160,7 @@ async def test_objects_encrypted_with_a_customers_key(ceph: Any, bucket: str) ->
             await read(store, url, 0, 10)
 
 
+@pytest.mark.night  # by day devstore answers it, in s3/test_s3_options.py
 class TestFallbackOnCeph(StoreConformance, ListingConformance, AccessConformance):
     """s3fs as it is, which the store falls back to."""
 
