@@ -111,7 +111,7 @@ def _run(plan: RunPlan, stop: int) -> Iterator[tuple[int, Chunk]]:
     batcher = Batcher([_lane(plan, j) for j in range(len(plan.own_lanes))], plan.position.skip)
     step, size = plan.position.step, plan.batch_size or 1
     while step < stop:
-        batcher.gather(size)
+        batcher.gather(size, ahead=(stop - step) * size)
         rows = min(batcher.pending, size if plan.batch_size else min(SINGLE_AT_ONCE, stop - step))
         is_last = rows < size
         if not rows or (is_last and plan.remainder == "drop"):

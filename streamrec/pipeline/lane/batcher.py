@@ -61,8 +61,12 @@ class Batcher:
         """The number of rows that are merged and in no batch yet."""
         return len(self._chunk) - self._first
 
-    def gather(self, wanted: int) -> int:
+    def gather(self, wanted: int, ahead: int = LARGEST_MERGE) -> int:
         """Merge until ``wanted`` rows are pending.
+
+        Args:
+            wanted: The rows of a batch.
+            ahead: The rows that will be wanted; more are not merged beforehand.
 
         Returns:
             The index of the lane whose next record is missing; -1 if enough rows are pending or
@@ -71,7 +75,8 @@ class Batcher:
         blocking = -1
         while (missing := wanted + self._skip - self.pending) > 0:
             # Whole batches: the rest of one would be copied to stand before the next rows.
-            most = missing + max(0, self._merge_rows - missing) // wanted * wanted
+            further = min(self._merge_rows, ahead) - missing
+            most = missing + max(0, further) // wanted * wanted
             blocking, goes_on = self._merge(most)
             if not goes_on:
                 break

@@ -111,6 +111,16 @@ def test_a_merge_takes_no_more_bytes_than_its_limit(monkeypatch: pytest.MonkeyPa
         batcher.cut(pending)
 
 
+def test_no_more_is_merged_than_will_be_wanted() -> None:
+    batcher = Batcher([lane_of(0, 30), lane_of(1, 30)])
+    for first, ahead in ((0, 9), (3, 6), (6, 3)):
+        assert batcher.gather(3, ahead) == -1
+        assert first + batcher.pending <= 9
+        assert rows_of(batcher.cut(3)) == [(i // 2, i % 2) for i in range(first, first + 3)]
+    assert batcher.gather(3) == -1
+    assert batcher.pending > 9
+
+
 @given(COUNTS, st.lists(st.integers(0, 30), min_size=6, max_size=6), st.integers(1, 4))
 def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
     counts: list[int], ahead: list[int], size: int
