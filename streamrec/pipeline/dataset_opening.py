@@ -6,13 +6,15 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.machine import fetch_process_count, record_limit
+from streamrec.config.places import unescape
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.shards.index import LARGEST, Index, index_places
+from streamrec.formats.shards.index import LARGEST, SUFFIX, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.excluded_keys import excluded_by_keys, limit_time, read_excluded
 from streamrec.pipeline.fetch.range_queue import check_version
@@ -20,7 +22,7 @@ from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
 from streamrec.pipeline.tfds_folder import Listed, read_features, read_info, split_shards
 from streamrec.stores.base.protocol import in_thread, read_range
-from streamrec.stores.base.source_text import names_alone, names_apart
+from streamrec.stores.base.source_text import names_alone, names_apart, with_one_name
 from streamrec.stores.open import Stores, can_fetch_apart, import_stores, read_beside
 
 if TYPE_CHECKING:
@@ -257,6 +259,12 @@ async def read_index(
         StaleIndex: It does not describe these shards: one is missing in it, or has changed since.
         StoreUnavailable: The store stalls.
     """
+    source = settings.source
+    if named is True and isinstance(source, str) and source.endswith(SUFFIX):
+        # The source is this index, so it names these shards, in this order.
+        index = await _read(settings, stores, unescape(with_one_name(source)), ())
+        if len(index.entries) == len(objects):
+            return Index(tuple(sorted(index.entries, key=attrgetter("name"))))
     urls = [info.url for info in objects]
     # An index that is named stands alone; one beside the shards may have either of two names.
     places = index_places(urls) if named is True else [named]

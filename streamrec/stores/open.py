@@ -17,7 +17,7 @@ from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreErr
 from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.retry import Silence, cause_of
 from streamrec.flow.timings import Timings
-from streamrec.formats.shards.index import is_companion
+from streamrec.formats.shards.index import LARGEST, SUFFIX, Index, is_companion
 from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import hint_at_place, pattern_in
 from streamrec.stores.base.protocol import ObjectInfo, Store, in_thread, let_pass, read_range
@@ -135,7 +135,9 @@ class Stores:
         A text with special characters is the name of an object where there is one, and a pattern
         elsewhere. Only patterns ask the store: a glob for a listing with sizes and ETags, and where
         no listing tells, each for one byte of the object of this name. Plain names are not checked.
-        The archive of a chain such as ``zip://*.tfrecord::s3://b/*.zip`` may be a pattern, too.
+        The name of an index stands for the shards beside it that it names: one read in place of a
+        listing. The archive of a chain such as ``zip://*.tfrecord::s3://b/*.zip`` may be a pattern,
+        too.
 
         Raises:
             ObjectNotFound: A glob matches nothing.
@@ -146,6 +148,8 @@ class Stores:
         held = {text: await self._expand_holder(text) for text in dict.fromkeys(texts)}
         named = await self._look_up(list(dict.fromkeys(one for text in held for one in held[text])))
         found = {text: await self._find(held[text], named) for text in held}
+        if len(texts) == 1:
+            return found[texts[0]]
         # What a listing told of an object serves where its plain name stands, too.
         known = {info.url: info for infos in found.values() for info in infos if info.size}
         return [known.get(info.url, info) for text in texts for info in found[text]]
@@ -171,7 +175,10 @@ class Stores:
         missing: ObjectNotFound | None = None
         for text in texts:
             try:
-                found += [named[text]] if text in named else await self._matches(text)
+                if _is_index(text) and (text in named or not is_glob(text)):
+                    found += await self._named_by_index(unescape(with_one_name(text)))
+                else:
+                    found += [named[text]] if text in named else await self._matches(text)
             except ObjectNotFound as error:  # some archives need not have any
                 missing = error
         if missing is not None and not found:
@@ -195,6 +202,26 @@ class Stores:
             elif (plain := unescape(name)) not in found:
                 found[plain] = ObjectInfo(plain)
         return [found[url] for url in sorted(found)]
+
+    async def _named_by_index(self, url: str) -> list[ObjectInfo]:
+        """Return the shards beside an index, which it names with their sizes.
+
+        Raises:
+            ConfigError: The shards have signatures, which an index does not know.
+            MalformedIndex: It cannot be read.
+        """
+        if not url.endswith(SUFFIX):
+            raise ConfigError(
+                f"{masked(url)}: an index does not know the signatures of its shards; give the "
+                "shards' URLs as the source"
+            )
+        remedy = "give the shards as the source"
+        data = await read_beside(self, url, (), LARGEST + 1, what="index", remedy=remedy)
+        named = await in_thread(partial(Index.parse_names, data, url=url))
+        if not named:
+            raise ObjectNotFound("the index names no shard; write it again", url=url)
+        directory = url[: url.rfind("/") + 1]
+        return [ObjectInfo(f"{directory}{name}", size) for name, size in sorted(named)]
 
     async def aclose(self) -> None:
         """Close every store; a second call does nothing."""
@@ -298,6 +325,11 @@ def can_fetch_apart(url: str) -> bool:
     """
     line = line_of(url)
     return line.store != FSSPEC and not line.is_local
+
+
+def _is_index(text: str) -> bool:
+    """Return whether a text names an index, which may have a signature."""
+    return (text.partition("?")[0] if is_http(text) else text).endswith(SUFFIX)
 
 
 def _is_listed(text: str) -> bool:

@@ -230,6 +230,19 @@ class Index:
         except MalformedIndex as fault:
             raise MalformedIndex(fault.message, url=url) from None
 
+    @staticmethod
+    def parse_names(data: bytes, *, url: str) -> list[tuple[str, int]]:
+        """Return the names and sizes of all shards alone, in a fraction of the time.
+
+        Arguments and errors are those of :meth:`parse`; chunks are not checked.
+        """
+        try:
+            version, shards, chunks, text_bytes = _check_header(data)
+            strings, sizes = _names_and_sizes(data, version, shards, chunks, text_bytes)
+        except MalformedIndex as fault:
+            raise MalformedIndex(fault.message, url=url) from None
+        return list(zip(strings, sizes, strict=True))
+
     def _counts(self) -> list[int]:
         return [entry.records for entry in self.entries]
 
@@ -387,6 +400,23 @@ def _entries(data: bytes) -> list[ShardEntry]:
         for entry in entries:  # one by one, to name it
             check_entry(entry)
     return entries
+
+
+def _names_and_sizes(
+    data: bytes, version: int, shards: int, chunks: int, text_bytes: int
+) -> tuple[list[str], list[int]]:
+    sizes = np.frombuffer(data, "<i8", shards, _HEAD.size)
+    # Behind the sizes: records, counts of chunks, then the lengths of names.
+    lengths = np.frombuffer(data, "<u4", shards, _HEAD.size + shards * (8 + 8 + 4)).tolist()
+    text = data[_HEAD.size + shards * _SHARD[version] + chunks * _CHUNK[version] : -_DIGEST]
+    if sum(lengths) > text_bytes:
+        raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
+    strings = _strings(text, lengths, "surrogateescape")
+    if len(set(strings)) != shards:
+        raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
+    if shards and (sizes.min() < 0 or sizes.max() >= LARGEST_SHARD):
+        raise MalformedIndex(f"a shard of the index has no size that a shard can have, {_DAMAGED}")
+    return strings, sizes.tolist()
 
 
 def _are_sound(

@@ -100,6 +100,12 @@ def test_an_index_of_version_1_is_read(index: Index, data: st.DataObject) -> Non
 
 
 @given(indices())
+def test_names_and_sizes_alone(index: Index) -> None:
+    found = Index.parse_names(index.encode(), url="x")
+    assert found == [(entry.name, entry.size) for entry in index.entries]
+
+
+@given(indices())
 def test_what_is_written_is_read(index: Index) -> None:
     again = Index.parse(index.encode(), url="u")
     assert plain(again) == plain(index)
