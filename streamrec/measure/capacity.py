@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from streamrec.config.validation import Settings
+from streamrec.formats.shards.index import LARGEST
 from streamrec.measure.simulation import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 from streamrec.report.words import duration, money, number, percent, rate, seconds, size
 
@@ -26,6 +27,14 @@ RANGES_A_REQUEST = 2
 """Ranges in memory for each request in flight: the one on its way, and one that is used up."""
 QUEUED_BATCHES = 4
 """Batches of each rank in memory: being decoded, waiting, on the way, and in use."""
+SHARD_ENTRY, CHUNK_ENTRY = 56, 20
+"""Bytes of an index for each shard, with a name of 32 characters, and for each chunk."""
+SHARD_BYTES = 600
+"""Bytes of memory for each shard that is listed: its name, size and ETag. Measured."""
+INDEXED_BYTES, INDEXED_CHUNK = 1450, 44
+"""The same with an index, while this is read, and the bytes for each chunk. Measured."""
+OPENING = 0.02
+"""Seconds of CPU time for which a feeder opens a session. Measured."""
 _Positive = Annotated[Seconds, Field(gt=0)]
 _Share = Annotated[Part, Field(lt=1)]
 
@@ -39,6 +48,11 @@ class Workload(Settings):
     ranks: PositiveInt = Field(1, description="ranks a host, each with its own batches")
     sent: Bytes | None = Field(None, description="bytes of a batch as feeders send it; the batch's")
     dataset: Bytes | None = Field(None, description="bytes of the dataset")
+    shards: PositiveInt | None = Field(None, description="shards of the dataset")
+    page: PositiveInt = Field(
+        1000, description="names on a page of a listing, as S3 and GCS have it"
+    )
+    chunk: Bytes = Field(1 << 20, description="bytes of a chunk of an index, as it has by default")
     range: Bytes = Field(8 << 20, description="bytes of a request, as ranges grow to by default")
     latency: Seconds = Field(0.05, description="time to the first byte")
     bandwidth: ByteRate = Field(60_000_000, description="rate of a connection")
@@ -56,6 +70,10 @@ class Workload(Settings):
     )
     byte_price: Annotated[float, Field(ge=0)] = Field(
         0.0, description="price of a GB that leaves the store, USD; nothing in its region"
+    )
+    far: Part = Field(0.0, description="part of the batches from feeders in another zone")
+    zone_price: Annotated[float, Field(ge=0)] = Field(
+        0.02, description="price of a GB between zones, for both directions, USD"
     )
     feeder_price: Annotated[float, Field(ge=0)] = Field(
         0.4, description="price of a feeder's machine for an hour, USD"
@@ -201,6 +219,64 @@ class _CapacityTerms:
         return _estimate("memory of a feeder", value, "B", f"{formula} = {numbers}")
 
     @cached_property
+    def opening(self) -> CapacityEstimate:
+        value = self.sessions.value * OPENING / self.job.cores
+        formula = "clients of a feeder x 20 ms / cores"
+        numbers = f"{self.sessions.text} x 20 ms / {self.job.cores}"
+        return _estimate("time until all clients are served", value, "s", f"{formula} = {numbers}")
+
+    @cached_property
+    def pages(self) -> CapacityEstimate:
+        shards, page = self.job.shards or 0, self.job.page
+        value = math.ceil(shards / page)
+        numbers = f"{number(shards)} / {number(page)}"
+        return _estimate("requests of a listing", value, "", f"shards / page = {numbers}")
+
+    @cached_property
+    def listing(self) -> CapacityEstimate:
+        # Each page begins where the one before it ends.
+        value = self.pages.value * self.job.latency
+        numbers = f"{self.pages.text} x {_time(self.job.latency)}"
+        formula = "requests of a listing x latency"
+        return _estimate("time of a listing", value, "s", f"{formula} = {numbers}")
+
+    @property
+    def _chunks(self) -> int:
+        job = self.job
+        return max(job.shards or 0, math.ceil((job.dataset or 0) / job.chunk))
+
+    @cached_property
+    def index(self) -> CapacityEstimate:
+        shards, chunks = self.job.shards or 0, self._chunks
+        formula = "shards x 56 B + max(shards, dataset / chunk) x 20 B"
+        numbers = f"{number(shards)} x 56 B + {number(chunks)} x 20 B"
+        value = shards * SHARD_ENTRY + chunks * CHUNK_ENTRY
+        return _estimate("index", value, "B", f"{formula} = {numbers}")
+
+    @cached_property
+    def least_chunk(self) -> CapacityEstimate:
+        job = self.job
+        room = LARGEST - (job.shards or 0) * SHARD_ENTRY
+        value = (job.dataset or 0) * CHUNK_ENTRY / max(room, 1)
+        formula = "dataset x 20 B / (1 GiB - shards x 56 B)"
+        numbers = f"{_b(job.dataset or 0)} x 20 B / {_b(room)}"
+        return _estimate("least chunk of an index", value, "B", f"{formula} = {numbers}")
+
+    @cached_property
+    def names(self) -> CapacityEstimate:
+        shards = self.job.shards or 0
+        formula = f"shards x {SHARD_BYTES} B = {number(shards)} x {SHARD_BYTES} B"
+        return _estimate("memory of the shards' names", shards * SHARD_BYTES, "B", formula)
+
+    @cached_property
+    def indexed(self) -> CapacityEstimate:
+        shards, chunks = self.job.shards or 0, self._chunks
+        formula = "shards x 1,450 B + max(shards, dataset / chunk) x 44 B"
+        numbers = f"{number(shards)} x {INDEXED_BYTES:,} B + {number(chunks)} x {INDEXED_CHUNK} B"
+        value = shards * INDEXED_BYTES + chunks * INDEXED_CHUNK
+        return _estimate("memory of the shards with an index", value, "B", f"{formula} = {numbers}")
+
+    @cached_property
     def epoch(self) -> CapacityEstimate:
         dataset = self.job.dataset or 0
         value = dataset / self.rate.value
@@ -223,6 +299,15 @@ class _CapacityTerms:
         return _estimate("bytes a day", value, "USD", f"{formula} = {numbers}")
 
     @cached_property
+    def zone_cost(self) -> CapacityEstimate:
+        job = self.job
+        sent = self.rate.value * (job.sent or job.batch) / job.batch
+        value = sent * job.far * DAY / 1e9 * job.zone_price
+        formula = "rate x sent / batch x far x day x zone_price"
+        numbers = f"{_r(sent)} x {job.far:g} x {DAY:,} s x {job.zone_price:g} / GB"
+        return _estimate("bytes between zones a day", value, "USD", f"{formula} = {numbers}")
+
+    @cached_property
     def feeder_cost(self) -> CapacityEstimate:
         price, feeders = self.job.feeder_price, self.feeders
         formula = f"feeders x 24 h x feeder_price = {feeders.text} x 24 h x {price:g}"
@@ -230,20 +315,36 @@ class _CapacityTerms:
 
     @cached_property
     def epoch_cost(self) -> CapacityEstimate:
-        parts = (self.read_cost, self.byte_cost, self.feeder_cost)
+        parts = self._costs
         value = sum(part.value for part in parts) * self.epoch.value / DAY
         sums = " + ".join(part.text for part in parts)
         formula = f"cost a day x time of an epoch / day = ({sums}) x {self.epoch.text} / {DAY:,} s"
         return _estimate("an epoch", value, "USD", formula)
+
+    @property
+    def _costs(self) -> list[CapacityEstimate]:
+        between = [self.zone_cost] if self.job.far else []
+        return [self.read_cost, self.byte_cost, *between, self.feeder_cost]
+
+    @cached_property
+    def terabyte_cost(self) -> CapacityEstimate:
+        terabytes = (self.job.dataset or 0) / 1e12
+        formula = f"cost of an epoch / dataset = {self.epoch_cost.text} / {terabytes:g} TB"
+        return _estimate("a TB", self.epoch_cost.value / max(terabytes, 1e-12), "USD", formula)
 
     def estimates(self) -> list[CapacityEstimate]:
         """Return all results, each after those that it rests on."""
         of_store = [self.rate, self.request_time, self.requests, self.in_flight, self.prefixes]
         of_hosts = [self.connections_a_host]
         of_feeders = [self.feeder_rate, self.feeders, self.connections, self.sessions, self.memory]
-        of_money = [self.read_cost, self.byte_cost, self.feeder_cost]
+        of_shards = [self.opening, *self._of_shards()] if self.job.shards is not None else []
         of_epoch = [self.epoch, self.epoch_cost] if self.job.dataset is not None else []
-        return [*of_store, *of_hosts, *of_feeders, *of_money, *of_epoch]
+        of_bytes = [self.terabyte_cost] if of_shards and of_epoch else []
+        return [*of_store, *of_hosts, *of_feeders, *of_shards, *self._costs, *of_epoch, *of_bytes]
+
+    def _of_shards(self) -> list[CapacityEstimate]:
+        listed = [self.pages, self.listing, self.names]
+        return [*listed, self.index, self.least_chunk, self.indexed] if self.job.dataset else listed
 
 
 _UNITS = {
@@ -257,7 +358,9 @@ _UNITS = {
     "window": "B",
     "extra": "%",
     "headroom": "%",
-    **dict.fromkeys(("request_price", "byte_price", "feeder_price"), "USD"),
+    "chunk": "B",
+    "far": "%",
+    **dict.fromkeys(("request_price", "byte_price", "zone_price", "feeder_price"), "USD"),
 }
 
 

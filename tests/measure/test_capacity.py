@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
+from streamrec.formats.shards.index import Index, ShardEntry
 from streamrec.measure.capacity import CapacityPlan, Workload, plan
 
 JOBS = st.fixed_dictionaries(
@@ -26,6 +27,8 @@ JOBS = st.fixed_dictionaries(
         "headroom": st.integers(0, 90).map("{}%".format),
         "spare": st.integers(0, 9),
         "byte_price": st.floats(0, 1).map("{:.3f}".format),
+        "shards": st.integers(1, 10**7),
+        "far": st.integers(0, 100).map("{}%".format),
     },
 )
 
@@ -70,10 +73,11 @@ def test_the_arithmetic_of_one_job() -> None:
 def test_the_defaults_are_those_that_are_told() -> None:
     found = {one.name: one.value for one in plan("batch=10MB,step=100ms").assumptions}
     assert found == {
-        "hosts": 1, "ranks": 1, "range": 8 << 20, "latency": 0.05, "bandwidth": 60e6,
+        "hosts": 1, "ranks": 1, "page": 1000, "chunk": 1 << 20, "range": 8 << 20,
+        "latency": 0.05, "bandwidth": 60e6,
         "extra": 0.02, "prefix": 5500, "window": 256 << 20, "cores": 8, "core": 500e6,
         "link": 3.125e9, "headroom": 0.3, "spare": 1, "request_price": 0.0004,
-        "byte_price": 0, "feeder_price": 0.4,
+        "byte_price": 0, "far": 0, "zone_price": 0.02, "feeder_price": 0.4,
     }  # fmt: skip
 
 
@@ -150,6 +154,43 @@ def test_the_numbers_of_one_job() -> None:
             "an epoch": (435.2 * 86400 * 4e-7 + 28.8) * 140e12 / (512 * 1e6 / 0.15) / 86400,
         }
     )
+
+
+def test_the_numbers_of_a_million_shards() -> None:
+    job = "hosts=500,ranks=8,batch=10MB,step=150ms,dataset=10PB,shards=1000000,chunk=256MiB"
+    found = values(plan(f"{job},far=50%,sent=20MB"))
+    chunks = -(-(10**16) // (256 << 20))
+    sent = 4000 * 20e6 / 0.15
+    expected = {
+        "requests of a listing": 1000,
+        "time of a listing": 50.0,
+        "memory of the shards' names": 600e6,
+        "index": 56e6 + 20 * chunks,
+        "memory of the shards with an index": 1450e6 + 44 * chunks,
+        "time until all clients are served": found["clients of a feeder"] * 0.02 / 8,
+        "bytes between zones a day": sent * 0.5 * 86400 / 1e9 * 0.02,
+        "a TB": found["an epoch"] / 10_000,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    days = [value for name, value in found.items() if name.endswith(" a day")]
+    assert found["an epoch"] == pytest.approx(sum(days) * found["time of an epoch"] / 86400)
+
+
+@given(JOBS)
+def test_an_index_of_the_least_chunk_can_be_read(job: dict[str, Any]) -> None:
+    job |= {"dataset": "10PB", "shards": 10**6}
+    least = values(planned(job))["least chunk of an index"]
+    found = values(planned(job | {"chunk": f"{least * 1.001:.0f}B"}))
+    assert found["index"] <= 1 << 30
+    smaller = values(planned(job | {"chunk": f"{least * 0.9:.0f}B"}))
+    assert smaller["index"] > 1 << 30
+
+
+def test_an_index_is_as_large_as_is_said() -> None:
+    names = [f"train-{number:07}-of-0000100.tfrecord" for number in range(100)]
+    entries = [ShardEntry(name, 96, 3, [0, 32], [0, 1], [1, 2]) for name in names]
+    told = values(plan(f"batch=1MB,step=1s,shards=100,dataset={200 * 10}B,chunk=10B"))["index"]
+    assert len(Index(tuple(entries)).encode()) == pytest.approx(told, rel=0.02)
 
 
 def test_formulas_have_words_and_numbers() -> None:
