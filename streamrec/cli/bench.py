@@ -17,6 +17,7 @@ from streamrec.cli.bench_measuring import (
     write_report,
 )
 from streamrec.cli.options import (
+    WholeNumber,
     debug_option,
     json_option,
     key_values,
@@ -47,7 +48,7 @@ SHARDS = 64
 )
 @click.option(
     "--shards",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=SHARDS,
     show_default=True,
     help="Shards of the simulated bucket.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamrec.cli.options import (
+    WholeNumber,
     debug_option,
     json_option,
     output_file_option,
@@ -52,7 +53,7 @@ _OPTIONS = (
         help="Simulate a trainer that takes this time for a batch, such as 120ms. [no time]",
     ),
     click.option(
-        "--world-size", type=click.IntRange(1), default=1, help="Read as one rank of this many."
+        "--world-size", type=WholeNumber(1), default=1, help="Read as one rank of this many."
     ),
     click.option(
         "--seconds",
@@ -71,7 +72,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-requests",
-        type=click.IntRange(1),
+        type=WholeNumber(1),
         default=20_000,
         show_default=True,
         help="The most requests to the store.",

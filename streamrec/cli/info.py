@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from streamrec.cli.options import (
+    WholeNumber,
     debug_option,
     json_option,
     local_files,
@@ -52,7 +53,7 @@ MOST_LABELS = 10
 )
 @click.option(
     "--world-size",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=1,
     show_default=True,
     help="With --shuffle: number of ranks, whose batches together are one.",
@@ -132,11 +133,12 @@ def _folder_dict(folder: TFDSInfo) -> dict[str, Any]:
 
 def _folder_text(folder: TFDSInfo) -> str:
     from streamrec.formats.examples.descriptions import as_python
+    from streamrec.report.words import RECORDS, count_of
 
     config = f"/{folder.config}" if folder.config else ""
     lines = [f"{'dataset':<13}{folder.name}{config} {folder.version}"]
     for name, records in folder.splits.items():
-        lines.append(f"{'split':<13}{name}: {records:,} records")
+        lines.append(f"{'split':<13}{name}: {count_of(records, *RECORDS)}")
     for name, labels in folder.labels.items():
         lines.append(f"{'labels':<13}{name}: {_few(labels)}")
     lines += ["", as_python(folder.features)]
@@ -258,12 +260,12 @@ def _mixing_text(mixing: Mixing) -> str:
 
 
 @click.command(short_help="Print records as JSON lines, in the order of the shards.")
-@click.option("-n", "count", type=click.IntRange(min=1), help="The most records to print.")
+@click.option("-n", "count", type=WholeNumber(min=1), help="The most records to print.")
 @click.option("--raw", is_flag=True, help="Print each record as a string of base64, not parsed.")
 @click.option("--features", metavar="NAME,...", help="Print these features only, in this order.")
 @click.option(
     "--offset",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     metavar="BYTES",
     help="Begin at the record whose frame begins at this byte, which messages then call record 0; "
@@ -272,7 +274,7 @@ def _mixing_text(mixing: Mixing) -> str:
 @click.option(
     "--record",
     "skip",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     metavar="K",
     help="Begin at this record, counted from 0; the records before it are read, too.",

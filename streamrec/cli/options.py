@@ -64,6 +64,18 @@ SETTING = "NAME=VALUE"
 """The form of a setting of a stream; other options of pairs are those of stores."""
 
 
+class WholeNumber(click.IntRange):
+    """An integer of a range; of a text, click would say that it is not an "integer range"."""
+
+    name = "integer"
+
+
+class RealNumber(click.FloatRange):
+    """A number of a range, as above."""
+
+    name = "number"
+
+
 def _pair(text: str, form: str) -> tuple[str, Any]:
     """Split ``KEY=VALUE``, and read the value as JSON where it is."""
     key, separator, value = text.partition("=")
@@ -153,7 +165,7 @@ shuffle_option = click.option(
     "--shuffle", "is_shuffled", is_flag=True, help="Put all records in a random order."
 )
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
+    "--seed", type=WholeNumber(min=0), default=0, show_default=True, help="Seed of --shuffle."
 )
 memory_option = click.option(
     "--memory",

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streamrec.cli.options import (
+    WholeNumber,
     check_dest,
     debug_option,
     dest_option,
@@ -27,9 +28,7 @@ from streamrec.masking import masked
 
 
 @click.command(short_help="Write shards anew: merged, split, shuffled, recompressed.")
-@click.option(
-    "--shards", type=click.IntRange(min=1), help="Number of shards, of all splits together."
-)
+@click.option("--shards", type=WholeNumber(min=1), help="Number of shards, of all splits together.")
 @click.option(
     "--shard-size",
     "shard_bytes",
@@ -79,12 +78,15 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     with the same bytes. --exclude LIST leaves records out for good; streamrec verify --against
     SOURCE --exclude LIST proves it.
     """
+    from streamrec.report.words import count_of
+
     datasets, excluded = _write(source, **options)
     if as_json:
         print_json({"datasets": datasets} | ({} if excluded is None else {"excluded": excluded}))
     else:
         templates = [one["template"] for one in datasets]
-        left_out = [] if excluded is None else [f"{excluded:,} records are left out"]
+        told = [] if excluded is None else [count_of(excluded, "record is", "records are")]
+        left_out = [f"{count} left out" for count in told]
         lines = [*map(dataset_line, datasets), *left_out, *next_line(templates, options["task"])]
         click.echo("\n".join(lines))
 

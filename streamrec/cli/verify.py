@@ -125,7 +125,7 @@ def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:
 
 
 def _lines(reports: Sequence[ShardReport]) -> list[str]:
-    from streamrec.report.words import size
+    from streamrec.report.words import RECORDS, count_of, size
 
     lines = []
     for report in reports:
@@ -135,11 +135,8 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
         if report.unread:
             lines.append(f"{masked(report.url)}: {report.unread:,} bytes cannot be decompressed")
     sums = _sums(reports)
-    return [
-        *lines,
-        f"{sums['shards']:,} shards, {sums['records']:,} records, {size(sums['bytes'])}: "
-        f"{_count(sums['faults'])}",
-    ]
+    counts = count_of(sums["shards"], "shard", "shards"), count_of(sums["records"], *RECORDS)
+    return [*lines, f"{', '.join(counts)}, {size(sums['bytes'])}: {_count(sums['faults'])}"]
 
 
 def _index_lines(index: IndexCheck) -> list[str]:
@@ -149,7 +146,9 @@ def _index_lines(index: IndexCheck) -> list[str]:
 
 
 def _count(faults: int) -> str:
-    return f"{faults:,} faults" if faults else "no fault"
+    from streamrec.report.words import count_of
+
+    return count_of(faults, "fault", "faults") if faults else "no fault"
 
 
 @click.command()
@@ -245,13 +244,17 @@ def _write_index(
 
 
 def _index_text(facts: dict[str, Any]) -> str:
-    from streamrec.report.words import size
+    from streamrec.report.words import RECORDS, count_of, size
 
-    text = (
-        "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
-    ).format(**facts) + size(facts["shard_bytes"])
-    keys = ("{url}: {values:,} values; {bytes:,} bytes".format(**key) for key in facts["keys"])
-    return "\n".join([text, *keys])
+    shards = count_of(facts["shards"], "shard", "shards")
+    chunks = count_of(facts["chunks"], "chunk", "chunks")
+    counts = f"{shards}, {count_of(facts['records'], *RECORDS)}, {chunks}"
+    sizes = f"{facts['bytes']:,} bytes for {size(facts['shard_bytes'])}"
+    keys = [
+        f"{key['url']}: {count_of(key['values'], 'value', 'values')}; {key['bytes']:,} bytes"
+        for key in facts["keys"]
+    ]
+    return "\n".join([f"{facts['url']}: {counts}; {sizes}", *keys])
 
 
 @click.command("merge-index")

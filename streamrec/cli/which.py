@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamrec.cli.options import (
+    WholeNumber,
     debug_option,
     local_files,
     refuse_unused,
@@ -70,7 +71,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("urls", metavar="[URL...]", nargs=-1, shell_complete=local_files)
-@click.option("--step", type=click.IntRange(0), help="The step, counted from 0 as in a state.")
+@click.option("--step", type=WholeNumber(0), help="The step, counted from 0 as in a state.")
 @click.option(
     "--steps", callback=_steps, metavar="FIRST:END", help="These steps; END is not among them."
 )
@@ -82,14 +83,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option(
     "--epochs",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=1,
     show_default=True,
     help="With --find: search this many epochs, beginning with the first or the state's.",
 )
-@click.option("--rank", type=click.IntRange(0), help="This rank only. [all ranks]")
+@click.option("--rank", type=WholeNumber(0), help="This rank only. [all ranks]")
 @click.option(
-    "--world-size", type=click.IntRange(1), default=1, show_default=True, help="Number of ranks."
+    "--world-size", type=WholeNumber(1), help="Number of ranks. [that of the state, or 1]"
 )
 @click.option(
     "--state",
@@ -127,7 +128,7 @@ def which(
     find: tuple[str, int] | dict[str, str] | None,
     epochs: int,
     rank: int | None,
-    world_size: int,
+    world_size: int | None,
     state: Path | None,
     show: bool,
     key: str | None,

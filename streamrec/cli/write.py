@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamrec.cli.options import (
+    RealNumber,
+    WholeNumber,
     check_dest,
     debug_option,
     dest_option,
@@ -70,7 +72,7 @@ def _click_type(option: Option) -> Any:
         return click.Choice(option.choices)
     if option.least is None and option.most is None:
         return option.type
-    bounded = click.FloatRange if option.type is float else click.IntRange
+    bounded = RealNumber if option.type is float else WholeNumber
     return bounded(option.least, option.most)
 
 
@@ -82,7 +84,7 @@ def _click_type(option: Option) -> Any:
     type=click.Choice(list(KINDS)),
     help="The kind of SOURCE; by default its name tells it.",
 )
-@click.option("--shards", type=click.IntRange(1), metavar="N", help="The number of shards.")
+@click.option("--shards", type=WholeNumber(1), metavar="N", help="The number of shards.")
 @click.option(
     "--shard-size",
     callback=size_value,
@@ -99,7 +101,7 @@ def _click_type(option: Option) -> Any:
 @kind_options(choosing=True)
 @task_option
 @click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="The number of processes. [all cores]"
+    "--workers", type=WholeNumber(1), metavar="N", help="The number of processes. [all cores]"
 )
 @click.option(
     "--engine",
@@ -108,9 +110,7 @@ def _click_type(option: Option) -> Any:
     show_default=True,
     help="ray: write by tasks on a Ray cluster, each with --workers cores, by default 1.",
 )
-@click.option(
-    "--tasks", type=click.IntRange(1), metavar="N", help="Ray: by default one for each CPU."
-)
+@click.option("--tasks", type=WholeNumber(1), metavar="N", help="Ray: by default one for each CPU.")
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),

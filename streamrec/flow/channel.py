@@ -25,7 +25,7 @@ class Channel(Generic[T]):
         most: Values that may wait.
     """
 
-    def __init__(self, capacity: int, most: int | None = None) -> None:
+    def __init__(self, capacity: int, most: int) -> None:
         self.capacity = capacity
         self.most = most
         self.waiting_bytes = 0
@@ -108,4 +108,4 @@ class Channel(Generic[T]):
         if not self._values:
             return True
         fits = self.waiting_bytes + size <= self.capacity
-        return fits and (self.most is None or len(self._values) < self.most)
+        return fits and len(self._values) < self.most

@@ -20,6 +20,10 @@ def clip(text: object, most: int = MOST_TEXT) -> str:
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
 
+RECORDS = "record", "records"
+"""The words for one record, and for several."""
+
+
 def count_of(count: int, one: str, many: str) -> str:
     """Return a number of things."""
     return f"{count:,} {one if count == 1 else many}"

@@ -11,10 +11,11 @@ import json
 import math
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from streamrec.plan.state.fingerprint import digest
 from streamrec.report.pace import (
     StreamPace,
     describe_late,
@@ -82,6 +83,10 @@ class News(NamedTuple):
     """False: its stream is closed."""
     pace: StreamPace | None
     """``None``: its stream has just begun."""
+    changes: str
+    """A digest of the changes of a mix's weights."""
+    since: float
+    """The time at which this rank saw these changes first."""
 
 
 class RankWatch:
@@ -110,19 +115,22 @@ class RankWatch:
         self._looked = clock()
         self._told = -math.inf
         self._number = 0
+        self._changes = ""
         self._news: dict[int, News] = {}
 
-    def look(self, pace: StreamPace | None) -> str | None:
+    def look(self, pace: StreamPace | None, changes: str = "") -> str | None:
         """Write how this rank fares; return the sentence about a late rank, for one to log.
 
         Args:
             pace: The last beats of this rank; ``None``: its stream has just begun.
+            changes: The changes of its mix's weights, as a fingerprint has them.
         """
         now = self._clock()
         if now > self._looked + self._patience:
             # This process was paused. It cannot tell who was silent meanwhile.
             self._news.clear()
         self._looked = now
+        self._changes = changes and digest(changes)
         self._write(pace, is_open=True)
         if any(self._tells(rank) for rank in range(self._board.rank)):
             return None
@@ -141,14 +149,18 @@ class RankWatch:
         self._number += 1
         figures = pace and asdict(pace)
         news = {"number": self._number, "host": self._host, "is_open": is_open, "pace": figures}
-        self._board.write(json.dumps(news))
+        self._board.write(json.dumps({**news, "changes": self._changes}))
 
     def _read(self, rank: int) -> News | None:
         text = self._board.read(rank)
         if text is not None and (rank not in self._news or text != self._news[rank].text):
-            news = json.loads(text)
+            news, now, before = json.loads(text), self._clock(), self._news.get(rank)
             pace = None if news["pace"] is None else StreamPace(**news["pace"])
-            self._news[rank] = News(text, self._clock(), news["host"], news["is_open"], pace)
+            is_same = before is not None and before.changes == news["changes"]
+            since = before.since if before is not None and is_same else now
+            self._news[rank] = News(
+                text, now, news["host"], news["is_open"], pace, news["changes"], since
+            )
         return self._news.get(rank)
 
     def _tells(self, rank: int) -> bool:
@@ -164,9 +176,28 @@ class RankWatch:
         for rank, one in news.items():
             if self._is_silent(one):
                 return describe_silent(rank, one.host, self._clock() - one.came)
+        if (line := self._other_changes(news)) is not None:
+            return line
         paces = {rank: one.pace for rank, one in news.items() if one.pace is not None}
         late = late_rank(paces)
         return None if late is None else describe_late(late, news[late].host, paces)
+
+    def _other_changes(self, news: Mapping[int, News]) -> str | None:
+        """Return the sentence about a rank whose weights of a mix changed in another way."""
+        # The ranks do not make their calls at one moment.
+        if any(self._clock() - one.since < self._patience for one in news.values()):
+            return None
+        counted = Counter(one.changes for one in news.values())
+        if len(counted) < 2:
+            return None
+        usual = counted.most_common(1)[0][0]
+        odd = next(rank for rank, one in news.items() if one.changes != usual)
+        other = next(rank for rank, one in news.items() if one.changes == usual)
+        return (
+            f"rank {odd} on {news[odd].host} has other changes of the mix's weights than rank "
+            f"{other}, so the ranks do not read one order; stop the job, and go on from a state "
+            "before the change, with the same calls of set_weights on all ranks"
+        )
 
 
 class Board(Protocol):

@@ -93,9 +93,18 @@ class Reporter:
         every: Seconds of a period.
         topic: The name of the stream, the same on all ranks; ``None``: another reporter compares it
             with those of other ranks.
+        changes: Returns the changes of the weights of a stream that mixes.
     """
 
-    def __init__(self, stream: Measured, target: Tracker, every: float, topic: str | None) -> None:
+    def __init__(
+        self,
+        stream: Measured,
+        target: Tracker,
+        every: float,
+        topic: str | None,
+        changes: Callable[[Any], str] = lambda _: "",
+    ) -> None:
+        self._changes = changes
         ended = threading.Event()
         self._ended = ended
         self._stream = weakref.ref(stream, lambda _: ended.set())
@@ -166,10 +175,10 @@ class Reporter:
         stream = self._stream()
         if stream is None:
             return
-        pace = self._last_beats.beat(stream.statistics())
+        pace, changes = self._last_beats.beat(stream.statistics()), self._changes(stream)
         del stream  # else this thread may be the one in which it is dropped
         watch = self._watch = self._watch or self._find_watch()
-        if watch is not None and (line := watch.look(pace)) is not None:
+        if watch is not None and (line := watch.look(pace, changes)) is not None:
             log.warning("%s", line)
 
     def _find_watch(self) -> RankWatch | None:

@@ -400,7 +400,12 @@ class Stream(SessionOwner, Generic[Item]):
         seconds = seconds_of(every, "every")
         labels = {"instance": gethostname(), "rank": str(self._rank().rank)}
         topic = None if self._reports else name_of(self._description)
-        self._reports.append(Reporter(self, target_of(target, labels), seconds, topic))
+        self._reports.append(
+            Reporter(self, target_of(target, labels), seconds, topic, Stream._mix_changes)
+        )
+
+    def _mix_changes(self) -> str:
+        return self._cursor.mix_changes
 
     def _end_reports(self) -> None:
         reports, self._reports = self._reports, []

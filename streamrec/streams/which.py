@@ -13,7 +13,7 @@ from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.opening import checked, checked_mix
-from streamrec.streams.which_asked import point_in, range_of
+from streamrec.streams.which_asked import point_in, range_of, world_size_of
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -58,7 +58,7 @@ def which(
     *,
     batch_size: int | None = None,
     rank: int | None = None,
-    world_size: int = 1,
+    world_size: int | None = None,
     state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     find: Find | None = None,
     find_epochs: int = 1,
@@ -77,7 +77,7 @@ def which(
         features: As for ``streamrec.open``.
         batch_size: As for ``streamrec.open``; ``None``: each step is a single record.
         rank: The rank; ``None``: all of them.
-        world_size: The number of ranks.
+        world_size: The number of ranks; ``None``: that of ``state``, or 1.
         state: A state that the run saved, or the states of all ranks, also in a checkpoint of
             mappings and lists; ``None``: the run began at the beginning.
         find: A shard, by its URL or its name, and a record's number in it: the places of this
@@ -134,7 +134,7 @@ def places(
     steps: int | range | None,
     *,
     rank: int | None,
-    world_size: int,
+    world_size: int | None,
     state: Any = None,
     find: Find | None = None,
     find_epochs: int = 1,
@@ -143,7 +143,7 @@ def places(
     if (steps is None) == (find is None):
         raise ConfigError("give either steps, or find with a shard and a record")
     wanted = None if steps is None else range_of(steps)
-    count_of(world_size, "world_size", 1)
+    world_size = world_size_of(world_size, state)
     count_of(find_epochs, "find_epochs", 1)
     if find is not None:
         _check_find(find)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.arguments import plain_integer
+from streamrec.config.arguments import count_of, plain_integer
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import FIELDS, Beginning, for_rank, read_resume_point
 
 if TYPE_CHECKING:
@@ -69,3 +70,19 @@ def _states_in(data: Any) -> Iterator[dict[str, Any]]:
     if isinstance(data, list | tuple):
         for part in data:
             yield from _states_in(part)
+
+
+def world_size_of(world_size: object, state: Any) -> int:
+    """Return the number of ranks of a call; ``None`` stands for that of the state, or 1.
+
+    Raises:
+        ConfigError: It is not a number from 1 up.
+    """
+    if world_size is not None:
+        return count_of(world_size, "world_size", 1)
+    try:
+        points = [read_resume_point(one) for one in _states_in(state)]
+    except RecursionError:
+        points = []
+    sizes = {point.world_size for point in points if isinstance(point, Position)}
+    return sizes.pop() if len(sizes) == 1 else 1

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.config.arguments import count_of
 from streamrec.config.dataset import NamingPack
 from streamrec.errors import ConfigError
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.lane.packing_stage import NAMES
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
-from streamrec.streams.which_asked import point_in, range_of
+from streamrec.streams.which_asked import point_in, range_of, world_size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,7 @@ def read_places(
     steps: int | range,
     *,
     rank: int | None,
-    world_size: int,
+    world_size: int | None,
     state: Any = None,
 ) -> list[ReadRecord]:
     """Read a stream from a state on, and return the places of the records of some steps.
@@ -55,7 +54,7 @@ def read_places(
         settings: The settings of the stream.
         steps: The step, or a range of at most 100,000 steps, counted from the very start.
         rank: The rank; ``None``: all of them, one after the other.
-        world_size: The number of ranks.
+        world_size: The number of ranks; ``None``: that of the state, or 1.
         state: A state, or the states of all ranks; ``None``: the run began at the beginning.
 
     Returns:
@@ -69,7 +68,7 @@ def read_places(
         DataError: A record is damaged, and ``on_corrupt`` is ``"raise"``.
     """
     wanted = range_of(steps)
-    count_of(world_size, "world_size", 1)
+    world_size = world_size_of(world_size, state)
     if not settings.ordered:
         raise ConfigError("with ordered=False each run has another order; look into its audit log")
     ranks = range(world_size) if rank is None else range(rank, rank + 1)

@@ -115,5 +115,5 @@ def test_excluded_records_are_gone_and_verify_proves_it(tmp_path: Path) -> None:
     )
     outcome = cli("verify", *new, *exclude, "--any-order")
     assert outcome.code == 1
-    assert outcome.out.splitlines()[0] == "1 records are missing"
-    assert outcome.out.splitlines()[2] == "1 records are extra"
+    assert outcome.out.splitlines()[0] == "1 record is missing"
+    assert outcome.out.splitlines()[2] == "1 record is extra"

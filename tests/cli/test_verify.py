@@ -45,7 +45,7 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     fault, lost, total = cli("verify", path).out.splitlines()
     assert "offset 0, record 0: the CRC32C of the record's length" in fault
     assert lost == f"{path}: 104 bytes are lost with it"
-    assert total == "1 shards, 20 records, 2.2 kB: 1 faults"
+    assert total == "1 shard, 20 records, 2.2 kB: 1 fault"
 
 
 def test_what_cannot_be_decompressed_is_told(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_json(tmp_path: Path) -> None:
 
 def test_a_shard_that_is_named_twice_is_checked_once() -> None:
     shard = f"{DATA}/numbers-00001-of-00003.tfrecord"
-    assert cli("verify", shard, shard).out.startswith("1 shards, 20 records, ")
+    assert cli("verify", shard, shard).out.startswith("1 shard, 20 records, ")
 
 
 def test_the_index_beside_the_shards_is_compared(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_index_beside_the_shards_is_compared(tmp_path: Path) -> None:
         "3 shards, 60 records, 6.6 kB: no fault",
         f"{tmp_path}/{shards[0].name}: the index says that the shard has 21 records, and it has "
         "20; write the index again with `streamrec index`",
-        f"{place}: 1 faults",
+        f"{place}: 1 fault",
     ]
     outcome = cli("verify", source, "--json")
     assert outcome.code == 1

@@ -269,3 +269,9 @@ def test_a_state_that_is_not_json(source: str, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"no JSON")
     arguments = "which", source, "--step", 1, *SET, "--state", tmp_path / "state"
     assert_one_sentence(cli(*arguments), 2, "not JSON")
+
+
+def test_a_text_in_place_of_a_number(source: str) -> None:
+    code, _, err = cli("which", source, "--step", "x")
+    assert code == 2
+    assert "'x' is not a valid integer;" in err

@@ -51,9 +51,9 @@ def test_a_record_that_differs(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     assert line == f"record 267 of {a}/x-1 differs from record 100 of {b}/x-1"
     assert in_any_order(tmp_path, RECORDS, others).differences == [
-        "1 records are missing",
+        "1 record is missing",
         f"record 100 of {b}/x-1 is missing",
-        "1 records are extra",
+        "1 record is extra",
         f"record 267 of {a}/x-1 is extra",
     ]
 
@@ -61,9 +61,10 @@ def test_a_record_that_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [999, 500, 0])
 def test_records_at_the_end(tmp_path: Path, length: int) -> None:
     (line,) = compared(tmp_path, RECORDS, RECORDS[:length]).differences
-    assert line.startswith(f"{1000 - length:,} records are extra at the end, from record ")
+    count = f"{1000 - length:,} " + ("record is" if length == 999 else "records are")
+    assert line.startswith(f"{count} extra at the end, from record ")
     found = compared(tmp_path, RECORDS[:length], RECORDS)
-    assert found.differences[0].startswith(f"{1000 - length:,} records are missing at the end")
+    assert found.differences[0].startswith(f"{count} missing at the end")
     assert (found.records, found.others) == (length, 1000)
 
 
@@ -100,9 +101,13 @@ def test_what_is_missing_and_extra(
     assert (not compared(directory, one, two).differences) == (one == two)
     found = in_any_order(directory, one, two).differences
     missing, extra = Counter(two) - Counter(one), Counter(one) - Counter(two)
-    expected = [f"{missing.total()} records are missing"] if missing else []
-    expected += [f"{extra.total()} records are extra"] if extra else []
-    assert [line for line in found if "records" in line] == expected
+    counted = [(missing.total(), "missing"), (extra.total(), "extra")]
+    expected = [
+        f"{count} {'record is' if count == 1 else 'records are'} {what}"
+        for count, what in counted
+        if count
+    ]
+    assert [line for line in found if line[0].isdigit()] == expected
     assert len([line for line in found if line.endswith("missing")]) == (
         missing.total() + bool(missing)
     )

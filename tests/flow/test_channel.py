@@ -7,6 +7,9 @@ import pytest
 from streamrec.flow.channel import Channel, EndOfStream
 from tests.support import asynchronous
 
+MANY = 100
+"""More values than wait in a test."""
+
 
 async def settle() -> None:
     """Let every task that can run do so."""
@@ -16,7 +19,7 @@ async def settle() -> None:
 
 @asynchronous
 async def test_values_come_in_order_and_the_end_after_them() -> None:
-    channel: Channel[int] = Channel(100)
+    channel: Channel[int] = Channel(100, most=MANY)
     for value in range(3):
         await channel.send(value, 1)
     await channel.close()
@@ -28,7 +31,7 @@ async def test_values_come_in_order_and_the_end_after_them() -> None:
 
 @asynchronous
 async def test_a_closed_one_says_so_though_values_wait() -> None:
-    channel: Channel[int] = Channel(10)
+    channel: Channel[int] = Channel(10, most=MANY)
     await channel.send(1, 1)
     assert not channel.is_closed
     await channel.close()
@@ -38,7 +41,7 @@ async def test_a_closed_one_says_so_though_values_wait() -> None:
 
 @asynchronous
 async def test_an_error_comes_after_what_was_sent() -> None:
-    channel: Channel[int] = Channel(100)
+    channel: Channel[int] = Channel(100, most=MANY)
     await channel.send(1, 1)
     await channel.close(ValueError("cause"))
     await channel.close()
@@ -49,7 +52,7 @@ async def test_an_error_comes_after_what_was_sent() -> None:
 
 @asynchronous
 async def test_bytes_bound_what_waits() -> None:
-    channel: Channel[str] = Channel(10)
+    channel: Channel[str] = Channel(10, most=MANY)
     await channel.send("a", 6)
     second = asyncio.create_task(channel.send("b", 6))
     await settle()
@@ -62,7 +65,7 @@ async def test_bytes_bound_what_waits() -> None:
 
 @asynchronous
 async def test_one_value_larger_than_the_channel_may_wait_alone() -> None:
-    channel: Channel[str] = Channel(10)
+    channel: Channel[str] = Channel(10, most=MANY)
     await channel.send("large", 1000)
     second = asyncio.create_task(channel.send("b", 1))
     await settle()
@@ -86,13 +89,13 @@ async def test_a_number_bounds_what_waits() -> None:
 
 @asynchronous
 async def test_closing_wakes_both_ends() -> None:
-    channel: Channel[int] = Channel(1)
+    channel: Channel[int] = Channel(1, most=MANY)
     receiver = asyncio.create_task(channel.receive())
     await settle()
     await channel.close()
     with pytest.raises(EndOfStream):
         await receiver
-    full: Channel[int] = Channel(1)
+    full: Channel[int] = Channel(1, most=MANY)
     await full.send(1, 1)
     sender = asyncio.create_task(full.send(2, 1))
     await settle()
@@ -104,7 +107,7 @@ async def test_closing_wakes_both_ends() -> None:
 
 @asynchronous
 async def test_a_cancelled_receiver_loses_nothing() -> None:
-    channel: Channel[int] = Channel(1)
+    channel: Channel[int] = Channel(1, most=MANY)
     receiver = asyncio.create_task(channel.receive())
     await settle()
     receiver.cancel()
@@ -115,7 +118,7 @@ async def test_a_cancelled_receiver_loses_nothing() -> None:
 
 @asynchronous
 async def test_a_value_reaches_one_of_those_who_wait() -> None:
-    channel: Channel[int] = Channel(100)
+    channel: Channel[int] = Channel(100, most=MANY)
     receivers = [asyncio.create_task(channel.receive()) for _ in range(3)]
     await settle()
     await channel.send(1, 1)
@@ -144,7 +147,7 @@ async def test_room_goes_to_one_of_those_who_wait_for_it() -> None:
 
 @asynchronous
 async def test_what_is_taken_out_makes_room() -> None:
-    channel: Channel[str] = Channel(10)
+    channel: Channel[str] = Channel(10, most=MANY)
     await channel.send("a", 10)
     sender = asyncio.create_task(channel.send("b", 10))
     await settle()
@@ -156,7 +159,7 @@ async def test_what_is_taken_out_makes_room() -> None:
 
 @asynchronous
 async def test_room_is_waited_for_before_a_value_is_made() -> None:
-    channel: Channel[str] = Channel(10)
+    channel: Channel[str] = Channel(10, most=MANY)
     await channel.wait_for_room(1000)  # one may always wait alone
     await channel.send("a", 8)
     waiting = asyncio.create_task(channel.wait_for_room(3))

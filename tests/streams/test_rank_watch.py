@@ -140,6 +140,30 @@ def test_a_rank_that_has_just_begun_is_neither_compared_nor_missed() -> None:
         assert [ranks.watches[0].look(pace(0.9)), ranks.watches[1].look(None)] == [None, None]
 
 
+def test_a_rank_whose_weights_changed_in_another_way_is_named() -> None:
+    """Once the calls of all ranks have had time to be made."""
+    ranks = Ranks(3)
+
+    def look(*changes: str) -> list[str]:
+        ranks.now += BEAT
+        zipped = zip(ranks.watches, changes, strict=True)
+        return [line for watch, own in zipped if (line := watch.look(pace(0.0), own)) is not None]
+
+    for _ in range(2 * BEATS):
+        assert look("", "", "") == []
+    assert look("a", "", "") == look("a", "", "a") == look("a", "a", "a") == []
+    for _ in range(2 * BEATS):
+        assert look("a", "a", "a") == []
+    lines = [line for _ in range(BEATS + 2) for line in look("a", "a", "b")]
+    assert lines == [
+        "rank 2 on host-2 has other changes of the mix's weights than rank 0, so the ranks do not "
+        "read one order; stop the job, and go on from a state before the change, with the same "
+        "calls of set_weights on all ranks"
+    ]
+    # Again once a period, as long as it is so.
+    assert len([line for _ in range(2 * BEATS) for line in look("a", "a", "b")]) == 2
+
+
 def test_a_rank_that_is_back_is_not_named() -> None:
     ranks = Ranks(3)
     ranks.look([0.0] * 3)

@@ -168,6 +168,18 @@ def test_a_resumed_run(source: str) -> None:
         sr.which(source, 3, state=state, **{**values, "seed": 4})
 
 
+def test_the_number_of_ranks_is_that_of_the_state(source: str) -> None:
+    values = {**ALWAYS, "lanes": 8, "batch_size": 5, "epochs": 2, "shuffle": True}
+    _, state = delivered(source, 1, 2, **values)
+    expected = sr.which(source, 4, state=state, world_size=2, **values)
+    assert sr.which(source, 4, state=state, **values) == expected
+    assert {place.rank for place in expected} == {0, 1}
+    assert sr.which(source, 4, state=state, read=True, **values) == [
+        (p.step, p.rank, p.row, p.shard, p.record, None) for p in expected
+    ]
+    assert {place.rank for place in sr.which(source, 4, state={"version": 3}, **values)} == {0}
+
+
 def test_single_records(source: str) -> None:
     values = {**ALWAYS, "shuffle": True}
     with sr.open(source, **values) as stream:
