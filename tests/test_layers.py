@@ -8,15 +8,12 @@ import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 import streamrec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
+pytestmark = pytest.mark.xdist_group("layers")  # the files are parsed once, in one worker
 
 ROOT = Path(streamrec.__file__).parent
 TESTS = Path(__file__).parent
@@ -71,7 +68,7 @@ TENSORS = {ROOT / f"pipeline/batch/torch_{name}.py" for name in ("batch", "colum
 PICKLES = {"cloudpickle", "marshal", "pickle", "shelve"}
 SENT = ROOT / "feeder/functions/sent_functions.py"
 
-IMPORTERS = ("import_module", "__import__")
+IMPORTERS = {"import_module", "__import__"}
 COMPUTED = "<a name that is made at run time>"
 COMPUTING = {
     "__init__.py",  # the public names, by their table
@@ -103,26 +100,38 @@ def room_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-@cache
 def imports(path: Path, *, for_types: bool = False) -> list[str]:
     """Every module that the file imports, when it runs or later; those for types on demand."""
+    when_it_runs, for_checkers = all_imports(path)
+    return when_it_runs + for_checkers if for_types else when_it_runs
 
-    def visit(node: ast.AST) -> Iterator[str]:
-        is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        if is_for_types and not for_types:
-            return
+
+@cache
+def all_imports(path: Path) -> tuple[list[str], list[str]]:
+    """Return the modules that the file imports when it runs or later, and those for types alone."""
+    found: tuple[list[str], list[str]] = [], []
+    nodes: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), False)]
+    while nodes:
+        node, for_types = nodes.pop()
+        if isinstance(node, ast.If) and last_name(node.test) == "TYPE_CHECKING":
+            for_types = True
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
+            found[for_types].extend(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
             module = absolute(path, node)
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(IMPORTERS):
-            yield known_part(node.args[0])
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child)
+            names = (f"{module}.{alias.name}" for alias in node.names)
+            found[for_types].extend((module, *names))
+        elif isinstance(node, ast.Call) and last_name(node.func) in IMPORTERS:
+            found[for_types].append(known_part(node.args[0]))
+        nodes.extend((child, for_types) for child in ast.iter_child_nodes(node))
+    return found
 
-    return list(visit(ast.parse(path.read_text())))
+
+def last_name(node: ast.expr) -> str:
+    """Return the name of a function or of a value, without those of what it is in."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def known_part(name: ast.expr) -> str:
@@ -158,7 +167,8 @@ def room_named(name: str) -> str | None:
 
 
 def belongs(name: str, libraries: set[str]) -> bool:
-    return any(name == library or name.startswith(f"{library}.") for library in libraries)
+    parts = name.split(".")
+    return any(".".join(parts[:end]) in libraries for end in range(1, len(parts) + 1))
 
 
 # A file is no case of its own: hundreds of them take longer than what they hold.
@@ -237,8 +247,8 @@ def test_no_name_of_a_module_is_made_at_run_time_elsewhere() -> None:
 
 def test_each_way_to_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    path = tmp_path / "stores" / "s3" / "x.py"
-    path.parent.mkdir(parents=True)
+    folder = tmp_path / "stores" / "s3"
+    folder.mkdir(parents=True)
     ways = {
         "import streamrec.feeder.access.tls": "feeder",
         "from streamrec.feeder import tls": "feeder",
@@ -251,9 +261,9 @@ def test_each_way_to_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "importlib.import_module(f'streamrec.cli.{name}')": "cli",
         "__import__('streamrec.cli')": "cli",
     }
-    for way, room in ways.items():
+    for number, (way, room) in enumerate(ways.items()):
+        path = folder / f"x{number}.py"
         path.write_text(f"{way}\n")
-        imports.cache_clear()
         # The package's own name is that of the folder here.
         used = {name.replace(tmp_path.name, "streamrec") for name in imports(path)}
         assert room in {room_named(name) for name in used}, way

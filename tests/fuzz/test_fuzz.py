@@ -15,6 +15,8 @@ from tests.fuzz.seeds import SEEDS, dictionary
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.xdist_group("fuzz")  # the targets are compiled once, in one worker
+
 RUNS = 10_000
 """A target: about a second for the slowest."""
 VARIABLE = "STREAMREC_TEST_FUZZ"
