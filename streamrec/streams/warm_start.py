@@ -146,8 +146,8 @@ class WarmStartSession:
         if is_needed and not (self._is_short and self._is_first):
             self._feed = self._call()
         elif not self._has_all_memory:
-            self._has_all_memory = True
             self._thread.enlarge()
+            self._has_all_memory = True
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""

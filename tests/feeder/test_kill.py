@@ -24,6 +24,7 @@ from streamrec.errors import FeedError
 from streamrec.feeder.access.access import Certificates
 from streamrec.feeder.client import healing
 from streamrec.flow.child_process import ChildProcess
+from streamrec.streams.warm_start import TrainerClock
 from tests.by_day import at_night, each_once, is_day
 from tests.feeder.certificates import Authority
 from tests.feeder.proxy import Proxy
@@ -310,7 +311,10 @@ def _copied(source: str, directory: Path) -> str:
 
 
 @pytest.mark.parametrize("engine", ["process", at_night(None)])
-def test_engine_processes_are_killed(source: str, engine: Engine | None) -> None:
+def test_engine_processes_are_killed(
+    source: str, engine: Engine | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainerClock, "is_busy", True)
     random = Random(SEED)
     killed: list[int] = []
 

@@ -15,6 +15,7 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import BatchOutOfOrder
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.run import Run
+from streamrec.streams.warm_start import TrainerClock
 from tests.by_day import is_day, stops
 from tests.feeder.support import serving
 from tests.interrupts import Interrupted, interrupted_at
@@ -117,6 +118,7 @@ def test_an_interrupt_of_an_engine_process_loses_nothing(
     serve: Any, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamrec.streams.warm_start.SHORT", 0)
+    monkeypatch.setattr(TrainerClock, "is_busy", True)
     (tmp_path / "part.tfrecord").write_bytes(SHARD)
     with serve(str(tmp_path / "part.tfrecord"), 2) as opened:
         assert taken(opened(), step, 1)[0] == RECORDS
