@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
-    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.position import Position
 
 
@@ -147,13 +146,6 @@ class Assembler:
         memory, decoded = self.fetcher.plan, self._decoded
         borrowed = decoded.capacity - memory.decoded
         return max(0, decoded.in_use - borrowed + memory.for_ranges - memory.total)
-
-    def enlarge(self, memory: MemoryPlan) -> None:
-        """Go on with a plan that has more memory."""
-        self.channel.capacity, self._decoded.capacity = memory.waiting, memory.decoded
-        if self.inflater is not None:
-            self.inflater.plan = memory
-        self.fetcher.enlarge(memory)
 
     async def aclose(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured
-    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.position import Position
     from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.cache.piece_cache import PieceCache
@@ -124,9 +123,6 @@ class CachedRun(Run):
         """Decode no further; see :class:`~streamrec.pipeline.run.Run`."""
         if self._inner is not None:
             self._inner.interrupt()
-
-    def enlarge(self, memory: MemoryPlan) -> None:
-        """Change nothing: the cache and the run behind it have divided the memory already."""
 
     async def halt(self) -> Position | None:
         """Stop reading; see :class:`~streamrec.pipeline.run.Run`."""

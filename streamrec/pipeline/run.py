@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.terms.memory_needs import RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
-    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.position import Position
 
 INFERRED = (
@@ -211,11 +210,6 @@ class Run:
         """
         if self._plan.settings.ordered:  # else what is read again may be other records
             self._assembler.abandon()
-
-    def enlarge(self, memory: MemoryPlan) -> None:
-        """Read on with a plan that has more memory, for the same lanes."""
-        self._plan = replace(self._plan, memory=memory)
-        self._assembler.enlarge(memory)
 
     async def halt(self) -> Position | None:
         """Stop reading; batches that are ready can still be received.

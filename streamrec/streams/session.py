@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 from streamrec.config.machine import memory_budget
 from streamrec.feeder.client.welcome import facts_of
@@ -37,21 +37,13 @@ if TYPE_CHECKING:
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
-    Begin: TypeAlias = "ResumePoint | Callable[[Dataset], Entry]"
+    Begin: TypeAlias = "ResumePoint | Callable[[Dataset], ResumePoint]"
 
 
 Inner = TypeVar("Inner", bound="LoopSession | AsyncHealingFeed")
 
 ENGINE_PATIENCE = 300.0
 """Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
-
-
-class Entry(NamedTuple):
-    """The place where a session begins to read, and the memory that it reads with."""
-
-    position: ResumePoint
-    budget: int | None = None
-    """Bytes; ``None``: as many as the settings of the dataset say."""
 
 
 class LoopSession:
@@ -64,16 +56,15 @@ class LoopSession:
     is_async: Literal[True] = True
 
     def __init__(
-        self, dataset: Dataset, rank: Rank, entry: Entry, measures: Measures | None = None
+        self, dataset: Dataset, rank: Rank, position: ResumePoint, measures: Measures | None = None
     ) -> None:
         self._dataset = dataset
         self._rank = rank
-        self._budget = entry.budget
         self._batch_size = dataset.settings.batch_size
         # A list, as WELCOME has it: a session must not tell by its type who reads.
         self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
-        self._run = self._start(entry.position, measures)
+        self._run = self._start(position, measures)
         # Changes of a mix's weights come from the place where it begins.
         self.fingerprint = self._run.position.fingerprint
         """Everything that determines the order of the batches."""
@@ -92,8 +83,8 @@ class LoopSession:
         Args:
             settings: Those of the dataset.
             rank: The part of it to read.
-            begin: The place to begin at; or a function that returns it, with the memory to take,
-                called before anything is read.
+            begin: The place to begin at; or a function that returns it, called before anything is
+                read.
 
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
@@ -106,8 +97,8 @@ class LoopSession:
         dataset = await Dataset.open(settings)
         measures.waits.consume("client")
         try:
-            entry = begin(dataset) if callable(begin) else Entry(begin)
-            return cls(dataset, rank, entry, measures)
+            position = begin(dataset) if callable(begin) else begin
+            return cls(dataset, rank, position, measures)
         except BaseException:
             await dataset.aclose()
             raise
@@ -132,12 +123,6 @@ class LoopSession:
         """Decode no further than to the end of the pictures begun, from any thread."""
         if self._ready.is_set():
             self._run.interrupt()
-
-    async def enlarge(self) -> None:
-        """Read on, in this run and later ones, with all of the memory of the settings."""
-        await self._wait_for_begin()
-        self._budget = None
-        self._run.enlarge(self._dataset.memory(self._rank.world_size))
 
     async def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
@@ -168,7 +153,6 @@ class LoopSession:
             world_size=world_size,
             batch_size=self._batch_size,
             position=position,
-            budget=self._budget,
             measures=measures,
         )
 
@@ -257,10 +241,6 @@ class ThreadSession(_InThread[LoopSession]):
             # An interpreter that ends waits for its threads, which might decode for minutes.
             self._session.interrupt()
             raise
-
-    def enlarge(self) -> None:
-        """Read on with all of the memory of the settings."""
-        self._bridge.call(self._session.enlarge())
 
     def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""

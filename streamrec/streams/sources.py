@@ -18,7 +18,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
-from streamrec.streams.session import Entry, ThreadSession
+from streamrec.streams.session import ThreadSession
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -256,16 +256,16 @@ async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> Non
         )
 
 
-def _begin(offset: int, single: bool, dataset: Dataset) -> Entry:
+def _begin(offset: int, single: bool, dataset: Dataset) -> ResumePoint:
     if single and len(dataset.shards) > 1:
         raise ConfigError(
             f"read_records and an offset need one shard, but the source has {len(dataset.shards)}; "
             "name one of them"
         )
     if not offset:
-        return Entry(Beginning())
+        return Beginning()
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position
     lanes = start.lanes.copy()
     # Of the only lane, as only one shard is read.
     lanes["offset"] = offset
-    return Entry(replace(start, lanes=lanes))
+    return replace(start, lanes=lanes)

@@ -16,13 +16,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.dataset import MIB
-from streamrec.config.machine import memory_budget
 from streamrec.errors import FeedError, Stalled
 from streamrec.feeder.engine.engine import order_for
 from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.terms.memory_needs import COUNTERS
-from streamrec.plan.reading.ranges import least_budget
-from streamrec.streams.session import Entry, ThreadSession, call_engine
+from streamrec.streams.session import ThreadSession, call_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from streamrec.streams.ranks import Rank
 
 
-BUDGET = 64 * MIB
-"""Bytes that the thread may take at first: heads of 256 KiB for 48 lanes, and a bit more."""
 ENOUGH = 4 * MIB
 """Bytes of records after which the thread reads no further beside a trainer that has worked from
 the beginning. It shares the cores, and the lock of the interpreter, with the trainer and the
@@ -55,8 +51,8 @@ takes it away after 5 ms. The threads that read hold it for less than one."""
 PERIOD = 2.0
 """Seconds that the trainer's clock looks back on, up to twice as many: a trainer may begin to work
 after a long time."""
-SHORT = BUDGET
-"""Bytes of shards that a short run reads at most: the thread has room for all of them at once."""
+SHORT = 64 * MIB
+"""Bytes of shards that a short run reads at most: it is over before a process is ready."""
 
 
 def can_warm_start(settings: DatasetSettings) -> bool:
@@ -85,14 +81,12 @@ class WarmStartSession:
     is_async: Literal[False] = False
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
-        def begin(dataset: Dataset) -> Entry:
-            """Give the thread all of the memory for windows, and for a run that it reads alone."""
+        def begin(dataset: Dataset) -> ResumePoint:
+            """Prepare the order for the process, before anything is read."""
             order = order_for(settings, dataset.objects)
             self._call = partial(call_engine, settings, rank, order)
             self._is_short = _is_short(settings, rank, dataset.objects)
-            self._has_all_memory = self._is_short or settings.has_windows
-            """True once the thread reads with all of the memory."""
-            return Entry(position, None if self._has_all_memory else _small_budget(dataset))
+            return position
 
         # This opens the dataset and calls begin, so the attributes of begin are there after it.
         # Without fetch processes, which would start twice.
@@ -107,6 +101,8 @@ class WarmStartSession:
         self._thread: ThreadSession | None = thread
         self._session: ThreadSession | BlockingFeed = thread
         self._trainer = TrainerClock()
+        self._was_idle = False
+        """True once the trainer has asked for a batch without having worked."""
         self._end: Position | None = None
         """The position where the process goes on, once the thread reads no further."""
         self._counted: dict[str, Any] = {}
@@ -136,18 +132,15 @@ class WarmStartSession:
         return batch
 
     def _go_on(self) -> None:
-        """Start the process if the trainer works, or give the thread all of the memory."""
+        """Start the process if the trainer works."""
         # Not before the first batch, which the process's imports would delay on two cores.
         if self._feed is not None or not self._trainer.has_begun:
             return
-        assert self._thread is not None
+        is_busy = self._trainer.is_busy
+        self._was_idle = self._was_idle or not is_busy
         # Who asks for fetch processes has cores for them, and the thread has none.
-        is_needed = self._reads_apart or self._trainer.is_busy
-        if is_needed and not (self._is_short and self._is_first):
+        if (is_busy or self._reads_apart) and not (self._is_short and self._is_first):
             self._feed = self._call()
-        elif not self._has_all_memory:
-            self._thread.enlarge()
-            self._has_all_memory = True
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
@@ -188,7 +181,7 @@ class WarmStartSession:
 
     def _has_enough(self, thread: ThreadSession) -> bool:
         """Return whether the thread reads no further, though the process is not ready."""
-        if self._has_all_memory:
+        if self._was_idle or self._is_short:
             return False
         return bool(thread.statistics().get("bytes_used", 0) >= ENOUGH)
 
@@ -265,8 +258,3 @@ def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInf
     sizes = [inf if info.size is None else info.size for info in objects]
     # Each rank reads about an equal share of the shards.
     return settings.epochs * sum(sizes) <= SHORT * rank.world_size
-
-
-def _small_budget(dataset: Dataset) -> int:
-    """Return the bytes for the thread: few, if the lanes can do with them."""
-    return min(memory_budget(dataset.settings), max(BUDGET, least_budget(dataset.lanes)))

@@ -17,7 +17,7 @@ from streamrec.measure.figures import Figures, Job, Limits, Listing, Machine, Ta
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
-from streamrec.streams.session import Entry, LoopSession
+from streamrec.streams.session import LoopSession
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ async def test_a_stream_with_retries_stays_within_it(requests: int) -> None:
 
 async def _read_all(settings: DatasetSettings, budget: Budget) -> None:
     dataset = await Dataset.open(settings, before_request=budget.before_request)
-    session = LoopSession(dataset, Rank(0, 1), Entry(Beginning()))
+    session = LoopSession(dataset, Rank(0, 1), Beginning())
     try:
         while True:
             await session.receive()

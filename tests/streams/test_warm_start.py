@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.config import DatasetSettings, validate
-from streamrec.config.machine import record_limit
+from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.engine.engine import Engine
@@ -22,7 +21,6 @@ from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.streams.ranks import Rank
 from streamrec.streams.warm_start import (
-    BUDGET,
     ENOUGH,
     LOOK_EVERY,
     SHORT,
@@ -207,16 +205,6 @@ def test_which_runs_are_short(
     assert _is_short(settings("/x", **values), Rank(0, 1), objects) is is_short
 
 
-def test_only_a_short_run_has_all_of_the_memory(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for short, budget in ((SHORT, 512 << 20), (0, BUDGET)):
-        monkeypatch.setattr("streamrec.streams.warm_start.SHORT", short)
-        with contextlib.closing(opened(source, memory_budget="512MiB")) as session:
-            assert session._thread is not None
-            assert session._thread._session._run._plan.memory.total == budget
-
-
 def test_a_run_of_several_ranks_is_shorter() -> None:
     objects = [ObjectInfo("/x", 2 * SHORT)]
     assert not _is_short(settings("/x"), Rank(0, 1), objects)
@@ -347,18 +335,16 @@ def test_no_process_starts_for_a_trainer_that_waits(
     monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
     monkeypatch.setattr(TrainerClock, "is_busy", False)
     expected = alone(source, runs=2)
-    with contextlib.closing(opened(source, memory_budget="512MiB")) as session:
-        assert session._thread is not None
+    with contextlib.closing(opened(source)) as session:
         for run in expected:
             assert contents(run_of(session)) == contents(run)
             assert session._feed is None
-            assert session._thread._session._run._plan.memory.total == 512 << 20
             session.subscribe()
 
 
 @pytest.mark.parametrize("look", [0, 2, NEVER])
 @pytest.mark.usefixtures("leaves_nothing")
-def test_a_thread_with_all_memory_reads_until_the_process_of_a_trainer_is_ready(
+def test_beside_a_trainer_that_has_waited_the_thread_reads_until_the_process_is_ready(
     source: str, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
     monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
@@ -558,15 +544,3 @@ def test_whoever_asks_for_the_process_has_it_alone(
         assert isinstance(stream._session, BlockingFeed)
         assert "streamrec-bridge" not in started_threads()
         assert sum(map(len, stream)) == TOTAL
-
-
-@pytest.mark.usefixtures("leaves_nothing")
-def test_the_thread_has_little_memory_and_takes_records_as_long_as_the_process(source: str) -> None:
-    values = {"source": source, "memory_budget": "256MiB", "batch_size": 4}
-    described = validate(DatasetSettings, values)
-    with contextlib.closing(WarmStartSession(described, Rank(0, 1), Beginning())) as session:
-        assert session._thread is not None
-        reading = session._thread._session
-        assert reading._run._plan.memory.total == BUDGET
-        assert record_limit(reading._run._plan.settings) == 256 << 20
-        assert reading._dataset.settings == described

@@ -165,13 +165,6 @@ class Fetcher:
         if self._shared is not None:
             self._shared.close()
 
-    def enlarge(self, plan: MemoryPlan) -> None:
-        """Go on with a plan of the same lanes that has more memory."""
-        self.plan, self._read_ahead = plan, ReadAhead(plan)
-        for queue in self.queues:
-            queue.small_shard = self._small_shard()
-        self.wake()
-
     def wake(self) -> None:
         """Schedule again, since a lane's state or the memory in use has changed."""
         self._wake.set()

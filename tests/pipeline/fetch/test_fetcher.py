@@ -423,20 +423,6 @@ async def test_what_batches_overdraw_is_not_read_ahead(monkeypatch: pytest.Monke
 
 
 @asynchronous
-async def test_with_a_larger_plan_more_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", ranges.LARGEST_READ_AHEAD)
-    store = ScriptedStore(objects(*[100 * MIB] * 4))
-    async with fetching(store, lanes=4, total=8 * MIB, known=True) as (fetcher, _):
-        for _ in range(999):
-            await asyncio.sleep(0)
-        assert fetcher.pool.in_use <= 6 * MIB
-        fetcher.enlarge(MemoryPlan.divide(128 * MIB, lanes=4, windows=0))
-        for _ in range(2000):
-            await asyncio.sleep(0)
-        assert 64 * MIB < fetcher.pool.in_use <= 96 * MIB
-
-
-@asynchronous
 async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
