@@ -10,7 +10,7 @@ from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import Pool
-from streamrec.pipeline import dataset_runs
+from streamrec.pipeline import dataset
 from streamrec.pipeline.run import Run
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
@@ -58,7 +58,7 @@ async def test_a_run_that_cannot_begin_is_an_error_and_not_a_wait(
                 raise RuntimeError("no run")
             return await super().__aenter__()
 
-    monkeypatch.setattr(dataset_runs, "Run", Unready)
+    monkeypatch.setattr(dataset, "Run", Unready)
     settings = settings_of(write(tmp_path, ((10,) * 4,) * 2), batch_size=4)
     session = await LoopSession.open(settings, Rank(0, 1), Beginning())
     for _ in range(failing - 1):
