@@ -17,8 +17,9 @@ from streamrec import errors
 from tests.forked_children import in_forked_child
 
 PUBLIC = [
-    "Arrays", "Batch", "BytesColumn", "BytesList", "Example", "Feature", "FeatureList",
-    "FeatureLists", "Features", "FixedLenFeature", "FixedLenSequenceFeature", "FloatList", "Image",
+    "Arrays", "Batch", "BytesColumn", "BytesList", "Episodes", "Example", "Feature",
+    "FeatureList", "FeatureLists", "Features", "FixedLenFeature", "FixedLenSequenceFeature",
+    "FloatList", "Image",
     "Int64List", "Pack", "Ragged", "RaggedFeature", "SequenceExample", "ShapedFeature",
     "ShardedWriter", "Sparse", "SparseFeature", "Stream", "TFDSInfo", "TFRecordWriter",
     "VarLenFeature", "__version__", "connect", "decode_and_crop_jpeg", "decode_image",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from streamrec.config.cache_and_audit import Kept
     from streamrec.config.dataset import Pack
+    from streamrec.config.episodes import Episodes
 
 
 class TensorFlowDType(Protocol):
@@ -145,6 +146,7 @@ class StreamKeywords(ColumnKeywords, total=False):
     map: Function | None
     transform: Function | None
     pack: Pack | None
+    episodes: Episodes | None
 
 
 class MixColumnKeywords(ColumnKeywords, total=False):

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_order import ShardPart
 
 
+STAGES = ("pack", "episodes", "filter")
+
+
 def uncounting_stage(settings: DatasetSettings) -> str:
     """Name the stage that makes an unknown number of rows of its records; "" if there is none."""
-    return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
+    return next((name for name in STAGES if getattr(settings, name) is not None), "")
 
 
 def check_ranks(settings: DatasetSettings, lanes: int, rank: int, world_size: int) -> None:

@@ -280,6 +280,11 @@ def _is_of_one_rank(one: Position | None, other: Position) -> bool:
 
 
 def _check_no_packs(position: Position) -> None:
+    if position.fingerprint.has_episodes:
+        raise ConfigError(
+            "an audit log does not go with episodes: the origin of a window names only its record; "
+            "leave one of the two out"
+        )
     if position.fingerprint.has_packs:
         raise ConfigError(
             "an audit log does not go with pack: the origin of a pack names only its first record; "

@@ -136,7 +136,8 @@ def can_jump(settings: object) -> bool:
     """Return whether settings tell the place after some steps: an index counts all records."""
     if not isinstance(settings, StreamSettings) or settings.index is None:
         return False
-    return settings.weights is None and settings.filter is None and settings.pack is None
+    stages = (settings.weights, settings.filter, settings.pack, settings.episodes)
+    return stages == (None,) * 4
 
 
 async def place_after(

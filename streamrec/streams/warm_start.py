@@ -60,7 +60,8 @@ def can_warm_start(settings: DatasetSettings) -> bool:
 
     Packs would be begun twice, and what is skipped counted twice.
     """
-    holds = settings.weights is not None or settings.pack is not None
+    stages = (settings.weights, settings.pack, settings.episodes)
+    holds = any(stage is not None for stage in stages)
     calls = any(getattr(settings, name) is not None for name in FUNCTIONS)
     leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None
     return not (holds or calls or leaves_out)

@@ -120,6 +120,8 @@ class RecordRows:
     """int64 ``[n]``: the number of each row in its shard, or ``~number`` where a record is lost."""
     passes: Indices | None = None
     """int64 ``[n]``, in a mix: how often its component was read before; else ``None``."""
+    steps: Indices | None = None
+    """int64 ``[n]``, of windows of episodes: the first step, below 0 before it; else ``None``."""
 
     @classmethod
     def of(cls, records: Sequence[Bytes]) -> RecordRows:
@@ -178,7 +180,8 @@ class RecordRows:
             lengths=np.concatenate([part.lengths for part in parts] or [np.empty(0, np.int64)]),
             shards=np.concatenate([part.shards for part in parts] or [np.empty(0, np.int32)]),
             ordinals=np.concatenate([part.ordinals for part in parts] or [np.empty(0, np.int64)]),
-            passes=_all_passes(parts),
+            passes=_joined([part.passes for part in parts]),
+            steps=_joined([part.steps for part in parts]),
         )
 
     def part(self, first: int, last: int | None) -> RecordRows:
@@ -220,6 +223,7 @@ class RecordRows:
             shards=self.shards[rows],
             ordinals=self.ordinals[rows],
             passes=None if self.passes is None else self.passes[rows],
+            steps=None if self.steps is None else self.steps[rows],
         )
 
     def __len__(self) -> int:
@@ -227,8 +231,17 @@ class RecordRows:
 
     @property
     def nbytes(self) -> int:
-        """The size of all payloads, in bytes."""
-        return int(self.lengths.sum())
+        """The size of all payloads, in bytes; one that several windows have counts once."""
+        return int(self.shares.sum())
+
+    @property
+    def shares(self) -> Indices:
+        """int64 ``[n]``: the bytes of each payload, divided by its windows among these rows."""
+        if self.steps is None:
+            return self.lengths
+        places = np.stack([self.buffer_index.astype(np.int64), self.offsets])
+        _, of_row, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
+        return self.lengths // counts[of_row.reshape(-1)]
 
     def payloads(self) -> Iterator[memoryview]:
         """Yield each row's payload, without a copy."""
@@ -240,9 +253,10 @@ class RecordRows:
             yield views[index][offset : offset + length]
 
 
-def _all_passes(parts: Sequence[RecordRows]) -> Indices | None:
-    passes = [part.passes for part in parts if part.passes is not None]
-    return np.concatenate(passes) if passes and len(passes) == len(parts) else None
+def _joined(columns: Sequence[Indices | None]) -> Indices | None:
+    """Return the numbers of all parts; ``None`` if one has none."""
+    there = [column for column in columns if column is not None]
+    return np.concatenate(there) if there and len(there) == len(columns) else None
 
 
 class EpochRows(NamedTuple):

@@ -15,7 +15,9 @@ from tests.formats.beside_tensorflow import IN_ONE_WORKER, drawn
 from tests.formats.tfds.tfds_folders import (
     DATASETS,
     assert_same,
+    episodes,
     our_rows,
+    plain,
     tfds,
     their_rows,
     write_folder,
@@ -37,6 +39,25 @@ def test_values(name: str, tmp_path: Path) -> None:
         assert row.keys() == ours[number].keys()
         for column, value in row.items():
             assert_same(ours[number][column], value, f"{column} of row {number}")
+
+
+def test_windows_of_episodes(tmp_path: Path) -> None:
+    features, rows = episodes([100, 3, 100])
+    folder = write_folder(tmp_path, "episodes", features, {"train": rows}, shards=2)
+    theirs, settings = their_rows(folder), sr.Episodes(4, stride=3, pad=None)
+    found = []
+    with sr.open(
+        folder, split="train", episodes=settings, batch_size=16, shuffle=True, engine="thread"
+    ) as stream:
+        for batch in stream:
+            for row, number in enumerate(batch["row"].tolist()):
+                first = batch["window/first"][row]
+                found.append((number, int(first)))
+                for column, value in theirs[number].items():
+                    cut = value[first : first + 4] if column.startswith("steps/") else value
+                    assert_same(plain(batch[column][row]), cut, column)
+    wanted = [(n, k) for n, steps in ((0, 100), (2, 100)) for k in range(0, steps - 3, 3)]
+    assert sorted(found) == wanted
 
 
 LENGTHS = {"train": 23, "test": 7, "extra-1": 4}

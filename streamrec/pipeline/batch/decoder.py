@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.config.episodes import Episodes
     from streamrec.flow.pool import BatchInFlight
+    from streamrec.formats.examples.episode_windows import EpisodeParser
+    from streamrec.formats.examples.features import FeatureParser
     from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function
@@ -82,7 +85,7 @@ class Chunk:
     @classmethod
     def of(cls, rows: RecordRows, keys: Indices, epochs: Indices) -> Chunk:
         """Make a chunk of these rows."""
-        return cls(rows, keys, epochs, np.cumsum(rows.lengths))
+        return cls(rows, keys, epochs, np.cumsum(rows.shares))
 
     @classmethod
     def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
@@ -176,6 +179,7 @@ class Decoder:
         fill_picture: A function that fills an array with a picture; it is decoded by default.
         mapped: The cache of what the map makes; ``None``: there is none.
         limits: The limits of what the columns of a batch claim.
+        episodes: The windows that rows are, of episodes; ``None``: rows are records.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -196,6 +200,7 @@ class Decoder:
         fill_picture: FillPicture = decode_anew,
         mapped: MappedCache | None = None,
         limits: DecodeLimits = UNLIMITED,
+        episodes: Episodes | None = None,
     ) -> None:
         self._mapped = mapped
         self._is_padded = not single and is_padded(features)
@@ -211,9 +216,21 @@ class Decoder:
             allocate = self._memory.allocate
         self._allocate = allocate
         self._taken = self._made = 0  # bytes of decoded records, and of their columns
-        self._parser = None
+        self._parser: FeatureParser | EpisodeParser | None = None
         self._row, self._factor = growth_of(features)  # bytes a row, and times the records' bytes
-        if features is not None:
+        if features is not None and episodes is not None:
+            from streamrec.formats.examples import episode_windows  # few streams need it
+
+            self._parser = windows = episode_windows.EpisodeParser(
+                features,
+                episodes,
+                allocate=allocate,
+                share=share,
+                fill_picture=fill_picture,
+                claims=self._claims,
+            )
+            self._row, self._factor = windows.row_bytes, 1
+        elif features is not None:
             self._parser = parser_of(
                 features,
                 pad=not single,
@@ -223,6 +240,12 @@ class Decoder:
                 fill_picture=fill_picture,
                 claims=self._claims,
             )
+
+    def count_steps(self, rows: RecordRows) -> Indices:
+        """Return int64 ``[rows]``: the steps of each record, which is an episode."""
+        parser: Any = self._parser
+        counts: Indices = parser.count(rows, self._urls.__getitem__)
+        return counts
 
     def size(self, chunk: Chunk) -> int:
         """Estimate the bytes of a batch of these rows when it is decoded.

@@ -242,7 +242,8 @@ class FilterStage:
             self._fruitful = number
         if self.patience is not None and number - self._fruitful >= self.patience:
             raise DataError(
-                "the filter has kept no record of a lane in several passes over its shards, and "
-                "the run has no end; check the function, or set epochs"
+                "the filter has kept no record of a lane in several passes over its shards, or its "
+                "episodes gave no window, and the run has no end; check these settings, or set "
+                "epochs"
             )
         return span

@@ -156,6 +156,11 @@ class Lane:
     def _order(self, span: RecordSpan) -> None:
         """Give the next records, or hold them until others complete what they are a part of."""
         first = min(self._row, len(span))
+        if first and span.inside is not None and first >= span.whole(1):
+            raise MalformedPosition(
+                f"the state says that {self._row} windows of an episode were delivered, but it has "
+                f"{span.whole(1)}; load a state that was saved by this stream"
+            )
         self._row -= first
         if first < len(span):
             rows = span.rows.part(first, None) if first else span.rows
@@ -228,6 +233,8 @@ class WindowLane(Lane):
         first = 0
         while first < len(span):
             count, weight = self.windows.takes(span.lengths[first:], self._missing)
+            # Only the beginning of a record has coordinates, so a window ends with one.
+            count = span.whole(first + count) - first
             self._start = self._start or span.before(first)
             self._parts.append(span.rows.part(first, first + count))
             self._lengths.append(span.lengths[first : first + count])

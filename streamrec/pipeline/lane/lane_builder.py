@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from streamrec.config import Pack
     from streamrec.flow.stages import WaitClock
     from streamrec.formats.examples.needs import Share
+    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.damage_policy import CorruptionLog
     from streamrec.pipeline.lane.filter_stage import Source
     from streamrec.pipeline.lane.mix_source import ComponentReader
+    from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.pipeline.terms.run_plan import RunPlan
 
 T = TypeVar("T")
@@ -86,9 +88,9 @@ class LaneBuilder:
         start, patience = plan.start(j), plan.patience(plan.own_lanes[j])
         source = self._source(j, start)
         filter_stage = packing = None
-        if self._filter is not None:
+        if self._filter is not None or plan.settings.episodes is not None:
             allocate = partial(self.fetcher.acquire, j)
-            apply = partial(self._submit, j, self._filter.apply, allocate=allocate)
+            apply = partial(self._submit, j, self._cut, allocate=allocate)
             filter_stage = FilterStage(source, apply, patience)
         if plan.settings.pack is not None:
             packer = Packer(plan.settings.pack, start.part)
@@ -109,6 +111,18 @@ class LaneBuilder:
             packing=packing,
             record_size=plan.memory.first_range / 4,
         )
+
+    def _cut(self, span: RecordSpan, allocate: Allocate) -> RecordSpan:
+        """Return the records that the filter keeps, or the windows of these episodes."""
+        if self._filter is not None:
+            span = self._filter.apply(span, allocate)
+        episodes = self.plan.settings.episodes
+        if episodes is None:
+            return span
+        from streamrec.formats.examples.episode_windows import first_steps  # few streams need it
+
+        counts = self.decoder.count_steps(span.rows)
+        return span.windows([first_steps(count, episodes) for count in counts.tolist()])
 
     def left_out(self) -> dict[str, int]:
         """Count the documents and values that fitted no pack."""

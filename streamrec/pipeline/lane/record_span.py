@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from streamrec.values.record_rows import RecordBlock
 
 
+_NOTHING = np.empty(0, np.int64)
+
+
 class RecordPlaces(Protocol):
     """The lane's coordinates around successive records, before any filter; none of their bytes."""
 
@@ -46,6 +49,8 @@ class RecordSpan:
     places: RecordPlaces
     numbers: Indices
     """int64 ``[rows]``: the number of each record among the places."""
+    inside: Indices | None = None
+    """int64 ``[rows]``: the number of each window in its record; ``None``: rows are records."""
 
     @classmethod
     def of(cls, extent: Extent, block: RecordBlock, crcs: Indices | None = None) -> Self:
@@ -86,8 +91,37 @@ class RecordSpan:
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: the lane's coordinates after each record."""
-        return self.places.ends(self.numbers, self.extent)
+        """int64 ``[rows, numbers]``: the lane's coordinates after each row."""
+        ends = self.places.ends(self.numbers, self.extent)
+        if self.inside is None:
+            return ends
+        # Inside a record the lane goes on at its beginning, and drops the windows that are done.
+        for row in np.flatnonzero(np.diff(self.numbers) == 0).tolist():
+            ends[row] = self.before(row)._replace(row=self.inside.item(row) + 1).numbers
+        return ends
+
+    def whole(self, count: int) -> int:
+        """Return the least number of first rows, ``count`` or more, that are whole records."""
+        if self.inside is None or count == len(self):
+            return count
+        after = np.flatnonzero(self.numbers[count:] != self.numbers[count - 1])
+        return count + int(after[0]) if len(after) else len(self)
+
+    def windows(self, begins: Sequence[Indices]) -> RecordSpan:
+        """Return the windows of the records, which are episodes.
+
+        Args:
+            begins: The first step of each window of each of the records.
+        """
+        counts = np.array([len(steps) for steps in begins], np.int64)
+        of_row = np.repeat(rising(0, len(self)), counts)
+        firsts = np.cumsum(counts) - counts
+        rows = replace(self.rows.pick(of_row), steps=np.concatenate([_NOTHING, *begins]))
+        # Together they weigh what their record does, which is in memory once.
+        lengths = self.lengths[of_row] // np.maximum(counts[of_row], 1)
+        inside = rising(0, len(of_row)) - firsts[of_row]
+        numbers = self.numbers[of_row]
+        return replace(self, rows=rows, lengths=lengths, numbers=numbers, inside=inside)
 
     def before(self, row: int) -> Coordinates:
         """Return the coordinates of a lane whose next record is this one."""

@@ -80,7 +80,9 @@ class RunPlan:
         settings = self.settings
         if not settings.check_crc or settings.on_corrupt != "raise" or not settings.ordered:
             return False
-        return not (self.is_suspicious or self.functions.filter or settings.pack)
+        return not (
+            self.is_suspicious or self.functions.filter or settings.pack or settings.episodes
+        )
 
     @cached_property
     def by_record(self) -> RecordRun | None:
@@ -302,4 +304,5 @@ def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> boo
 def _has_places(settings: DatasetSettings) -> bool:
     """Return whether such a record has a place; with a filter or packs it has none."""
     leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None
-    return leaves_out and settings.filter is None and settings.pack is None
+    stages = (settings.filter, settings.pack, settings.episodes)
+    return leaves_out and stages == (None, None, None)

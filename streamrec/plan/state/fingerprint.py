@@ -74,6 +74,11 @@ class Fingerprint:
         return "Pack(" in self.stages
 
     @property
+    def has_episodes(self) -> bool:
+        """``True`` where a row is a window of a record, of which a lane may have delivered some."""
+        return "Episodes(" in self.stages
+
+    @property
     def has_sources(self) -> bool:
         """``True`` where a lane draws from several shards, each of which a position names."""
         return bool(self.mix) or AT_ONCE in self.order

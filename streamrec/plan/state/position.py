@@ -370,7 +370,8 @@ def _arrays(
     # Read as unsigned numbers, negative ones are too large as well.
     if rows.view(np.uint64).max() > LARGEST or crcs.max() > MOST_CRC:
         raise _fault("a number in the state's 'packed' is out of range")
-    if not fingerprint.shuffle_window and lanes["row"].any():
+    has_rows = fingerprint.shuffle_window or fingerprint.has_episodes
+    if not has_rows and lanes["row"].any():
         raise _fault("the state has rows of shuffle windows, but its order has no shuffle")
     return lanes, sources, sizes
 

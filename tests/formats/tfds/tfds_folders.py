@@ -14,7 +14,7 @@ from streamrec.values.columns import BytesColumn, Ragged
 from tests.formats.beside_tensorflow import Deferred, tf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 if find_spec("tensorflow_datasets") is None:
@@ -231,7 +231,7 @@ def videos() -> tuple[Any, Examples]:
     return features, rows
 
 
-def episodes() -> tuple[Any, Examples]:
+def episodes(lengths: Sequence[int] = (3, 4, 5, 6)) -> tuple[Any, Examples]:
     step = {
         "observation": {
             "image": tfds.features.Image(shape=(16, 16, 3), encoding_format="jpeg"),
@@ -256,10 +256,10 @@ def episodes() -> tuple[Any, Examples]:
 
     rows = [
         {
-            "steps": [one(episode, n) for n in range(3 + episode)],
+            "steps": [one(episode, n) for n in range(steps)],
             "episode_metadata": {"file": f"{episode}.h5"},
         }
-        for episode in range(4)
+        for episode, steps in enumerate(lengths)
     ]
     return features, rows
 

@@ -1,0 +1,243 @@
+"""Windows of steps, cut out of Examples that each hold an episode.
+
+A feature of the steps has as many items in a record as the episode has steps, and gives each window
+some of them. The others give each window of an episode the same value. Pictures are decoded last,
+and only those that a window of the batch has.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.descriptions import from_description, is_pair
+from streamrec.formats.examples.faults import ColumnFault, explain
+from streamrec.formats.examples.features import FeatureParser
+from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.needs import (
+    Claims,
+    Needs,
+    decode_anew,
+    one_by_one,
+)
+from streamrec.formats.examples.specs import VarLenFeature, feature_of
+from streamrec.kernel.contract import ColumnKind, fresh
+from streamrec.suggestions import did_you_mean
+from streamrec.values.columns import BytesColumn, Ragged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.config.episodes import Episodes
+    from streamrec.formats.examples.faults import UrlOf
+    from streamrec.formats.examples.needs import FillPicture, Make, Share
+    from streamrec.kernel.contract import Allocate
+    from streamrec.values.columns import Column, Indices
+    from streamrec.values.record_rows import RecordRows
+
+FIRST, MASK = "window/first", "window/mask"
+"""The columns with the number of each window's first step, and whether its steps are there."""
+
+
+def first_steps(steps: int, episodes: Episodes) -> Indices:
+    """Return the first step of each window of an episode of so many steps; below 0: padding."""
+    if episodes.pad is None:
+        return np.arange(0, steps - episodes.length + 1, episodes.stride)
+    begins = np.arange(0, steps, episodes.stride)
+    return begins if episodes.pad == "end" else begins - episodes.length + 1
+
+
+@dataclass(frozen=True)
+class EpisodeSpecs:
+    """The features of episodes, as they are parsed before windows are cut."""
+
+    whole: dict[str, Any]
+    """The specs by name; pictures of steps stay encoded."""
+    pictures: dict[str, Image] = field(default_factory=dict)
+    """The specs of single pictures of steps."""
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any], episodes: Episodes) -> EpisodeSpecs:
+        """Check the features in their plain form.
+
+        Raises:
+            ConfigError: They cannot be cut into windows.
+        """
+        if is_pair(plain):
+            raise ConfigError("episodes are Examples, and these features are of SequenceExamples")
+        specs = from_description(plain)
+        for name in episodes.future or {}:
+            if name not in specs:
+                hint = did_you_mean(name, specs, f"there are {', '.join(specs)}")
+                raise ConfigError(f"future of Episodes names the feature {name!r}; {hint}")
+        several = {n: s for n, s in specs.items() if isinstance(s, Image) and s.sequence}
+        for name, spec in several.items():
+            if spec.size is None:
+                raise ConfigError(
+                    f"the pictures {name!r} of a window need one size; give its Image a shape or "
+                    "resize"
+                )
+        whole = specs | {n: VarLenFeature("bytes", key=s.key) for n, s in several.items()}
+        single = {n: replace(s, sequence=False) for n, s in several.items()}
+        return cls(whole, single)
+
+
+class EpisodeParser:
+    """A parser of windows; its rows are episodes, with the first step of each window.
+
+    Args:
+        plain: The features in their plain form.
+        episodes: The setting.
+        allocate: As in ``FeatureParser``.
+        share: As in ``FeatureParser``.
+        fill_picture: As in ``FeatureParser``.
+        claims: As in ``FeatureParser``.
+
+    Raises:
+        ConfigError: The features cannot be cut into windows.
+    """
+
+    def __init__(
+        self,
+        plain: Mapping[str, Any],
+        episodes: Episodes,
+        *,
+        allocate: Allocate = fresh,
+        share: Share = one_by_one,
+        fill_picture: FillPicture = decode_anew,
+        claims: Claims | None = None,
+    ) -> None:
+        self._episodes = episodes
+        self._claims = claims or Claims()
+        specs = EpisodeSpecs.of(plain, episodes)
+        self._names = {name: feature_of(name, spec) for name, spec in specs.whole.items()}
+        self._parser = FeatureParser(specs.whole, pad=False, claims=self._claims)
+        # Of pictures alone: other values are as large as in their records.
+        self.row_bytes = sum(
+            math.prod((*spec.size, spec.channels, episodes.steps_of(name)))
+            for name, spec in specs.pictures.items()
+            if spec.size is not None
+        )
+        """Bytes of the pictures of a window."""
+        self._decoders: dict[str, Make] = {}
+        for name, spec in specs.pictures.items():
+            from streamrec.formats.examples.image_columns import compile_image  # and the codecs
+
+            needs = Needs(allocate, share, fill_picture, self._claims)
+            key = self._names[name]
+            self._decoders[name] = compile_image(key, spec, needs, ColumnKind.FIXED)
+
+    def count(self, rows: RecordRows, url_of: UrlOf | None = None) -> Indices:
+        """Return int64 ``[rows]``: the steps of each episode.
+
+        Raises:
+            DataError: A record is damaged, or its features have different numbers of steps.
+        """
+        columns = self._parser.parse(rows, url_of)
+        return self._steps(columns, rows, url_of)
+
+    def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
+        """Return the columns of windows.
+
+        Args:
+            rows: The windows: episodes, with their ``steps``.
+            url_of: A function from a shard's number to its URL, for errors.
+
+        Raises:
+            DataError: A record is damaged, or a picture cannot be decoded.
+        """
+        assert rows.steps is not None
+        places = np.stack([rows.buffer_index.astype(np.int64), rows.offsets])
+        _, firsts, of_row = np.unique(places, axis=1, return_index=True, return_inverse=True)
+        of_row = of_row.reshape(-1)
+        whole = rows.pick(firsts)
+        columns = self._parser.parse(whole, url_of)
+        steps = self._steps(columns, whole, url_of)
+        try:
+            made: dict[str, Column] = {
+                name: self._cut(name, column, of_row, rows.steps, steps)
+                for name, column in columns.items()
+            }
+        except ColumnFault as fault:
+            raise explain(fault, rows, {}, sequence=False, url_of=url_of) from None
+        inside = rows.steps[:, None] + np.arange(self._episodes.length)
+        made[FIRST] = rows.steps.copy()
+        made[MASK] = (inside >= 0) & (inside < steps[of_row, None])
+        return made
+
+    def _steps(
+        self, columns: Mapping[str, Column], rows: RecordRows, url_of: UrlOf | None
+    ) -> Indices:
+        """Return the steps of each episode, which all features of steps must have."""
+        counts = {n: np.diff(c.row_splits) for n, c in columns.items() if isinstance(c, Ragged)}
+        if not counts:
+            raise ConfigError(
+                "no feature holds a step's values for each step; give features with "
+                "VarLenFeature, RaggedFeature or Image(sequence=True)"
+            )
+        first, *others = counts
+        for name in others:
+            odd = np.flatnonzero(counts[name] != counts[first])
+            if len(odd):
+                row = int(odd[0])
+                message = (
+                    f"the episode has {counts[name][row]} steps here, and {counts[first][row]} in "
+                    f"feature {first!r}; leave one of them out"
+                )
+                fault = ColumnFault(row, self._names[name], message)
+                raise explain(fault, rows, {}, sequence=False, url_of=url_of)
+        return counts[first]
+
+    def _cut(
+        self, name: str, column: Column, of_row: Indices, begins: Indices, steps: Indices
+    ) -> Column:
+        """Return a feature's values of each window."""
+        if not isinstance(column, Ragged):
+            repeated: Column = _pick(column, of_row)
+            return repeated
+        count = self._episodes.steps_of(name)
+        inside = begins[:, None] + np.arange(count)
+        # Outside of the episode, its first or last step is repeated.
+        inside = np.clip(inside, 0, np.maximum(steps[of_row] - 1, 0)[:, None])
+        flat = (column.row_splits[of_row][:, None] + inside).reshape(-1)
+        values: Any = column.values
+        if isinstance(values, Ragged):
+            raise ColumnFault(0, name, "its steps have different sizes; leave it out of features")
+        if name in self._decoders:
+            distinct, flat = np.unique(flat, return_inverse=True)
+            flat = flat.reshape(-1)
+            values = self._decode(name, _pick(values, distinct), flat, count)
+        item = values.item_shape if isinstance(values, BytesColumn) else values.shape[1:]
+        size = 8 if isinstance(values, BytesColumn) else values[:1].nbytes
+        self._claims.rows(np.full(len(begins), count), len(flat), size, name)
+        picked = _pick(values, flat.reshape(-1))
+        if isinstance(picked, BytesColumn):
+            return BytesColumn(picked.values, picked.offsets, (count, *item), len(begins))
+        cut: Column = picked.reshape(len(begins), count, *item)
+        return cut
+
+    def _decode(self, name: str, encoded: BytesColumn, of_step: Indices, count: int) -> Any:
+        """Decode pictures, of which each window's steps have some."""
+        try:
+            return self._decoders[name]([encoded])
+        except ColumnFault as fault:
+            row = int(np.flatnonzero(of_step == fault.row)[0]) // count
+            raise ColumnFault(row, self._names[name], fault.message, fault.kind) from None
+
+
+def _pick(values: Any, places: Indices) -> Any:
+    """Return some rows of a column."""
+    if isinstance(values, np.ndarray):
+        return values[places]
+    if not isinstance(values, BytesColumn):
+        raise ColumnFault(0, "", "a feature of episodes has arrays of different shapes")
+    each = values.strings_per_row
+    every = (places[:, None] * each + np.arange(each)).reshape(-1)
+    data, offsets = values.values.data, values.offsets.tolist()
+    strings = [data[offsets[k] : offsets[k + 1]] for k in every.tolist()]
+    flat = BytesColumn.of(strings)
+    return BytesColumn(flat.values, flat.offsets, values.item_shape, len(places))
