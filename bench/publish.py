@@ -449,7 +449,15 @@ TABLES: Mapping[str, Callable[[], str]] = {
                 "feeder_connections",
                 "feeder_hostile",
             ),
-            *("feeder_leaving", "fetch_processes", "images", "shapes", "simulation", "start"),
+            *(
+                "feeder_leaving",
+                "fetch_processes",
+                "fleet",
+                "images",
+                "shapes",
+                "simulation",
+                "start",
+            ),
             *("sweep", "verdicts"),
         )
     },

@@ -129,6 +129,12 @@ TABLES = (
         quick="--repeat 20",
     ),
     Table(
+        "fleet",
+        "what 4,000 ranks over a million shards take of the code that plans them",
+        "bench.fleet",
+        quick="--shards 20000",
+    ),
+    Table(
         "kernel",
         "the kernel beside TensorFlow, protobuf and others",
         "bench.kernel",
