@@ -40,9 +40,6 @@ NOT_DECLARED = {
     "ml_dtypes": "for bfloat16 alone; comes with jax and tensorflow, and the error names it",
     "xxhash": "for MDS shards with such hashes; comes with Streaming, and the error names it",
 }
-NOT_IMPORTED = {
-    "transformers": "what the users of adapters/huggingface train with",
-}
 
 
 def distributions() -> dict[str, str]:
@@ -97,7 +94,7 @@ def unused(files: list[Path]) -> list[str]:
     return [
         name
         for name, module in distributions().items()
-        if name not in NOT_IMPORTED and not any(is_in(one, [module]) for one in used)
+        if not any(is_in(one, [module]) for one in used)
     ]
 
 
@@ -113,7 +110,7 @@ def test_the_tables_have_no_line_too_many() -> None:
     used = {name for path in FILES for name in imported(path)}
     for name in (*COME_ALONG, *NOT_DECLARED):
         assert any(is_in(one, [name]) for one in used), name
-    assert distributions().keys() >= {*MODULES, *NOT_IMPORTED}
+    assert distributions().keys() >= MODULES.keys()
 
 
 @pytest.mark.parametrize(

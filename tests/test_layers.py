@@ -61,7 +61,10 @@ ASYNCIO_ROOMS = {
     "streams",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
-FRAMEWORKS = {"jax", "keras", "orbax", "ray", "tensorflow", "torch"}
+FRAMEWORKS = {
+    "accelerate", "jax", "keras", "lightning", "megatron", "orbax", "ray", "tensorflow", "torch",
+    "torchtitan", "transformers",
+}  # fmt: skip
 TENSORS = {ROOT / f"pipeline/batch/torch_{name}.py" for name in ("batch", "columns")}
 """The files behind ``Batch.to_torch``, which import torch; only that imports them."""
 

@@ -21,7 +21,7 @@ DESIGN = DOCS / "explanation" / "design.md"
 CONTRIBUTING = TREE / "CONTRIBUTING.md"
 STARTS = {"__main__"}
 """What starts the program, and is no room to look for."""
-FRAMEWORKS = {"huggingface", "jax", "keras", "ray", "tensorflow", "torch"}
+FRAMEWORKS = {"huggingface", "jax", "keras", "ray", "tensorflow", "torch", "torchtitan"}
 """Extras of adapters. Each is for users of the framework, and needs no reason."""
 
 READMES = sorted(path.parent / "README.md" for path in ROOT.glob("*/__init__.py"))

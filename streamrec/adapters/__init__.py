@@ -5,7 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_ADAPTERS = ("huggingface", "jax", "keras", "meshes", "orbax", "ray", "tensorflow", "torch")
+_ADAPTERS = (
+    "huggingface",
+    "jax",
+    "keras",
+    "megatron",
+    "meshes",
+    "orbax",
+    "ray",
+    "tensorflow",
+    "torch",
+    "torchtitan",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.adapters.pairs import check_stream
+from streamrec.errors import ConfigError
 from streamrec.suggestions import needs
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from streamrec.adapters.torch.records import Record, Records
     from streamrec.streams.stream import Stream
 
-__all__ = ["as_dataset", "collate"]
+__all__ = ["as_dataset", "collate", "feed"]
 
 
 def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records:
@@ -44,6 +45,36 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
 
     check_stream(stream, "as_dataset")
     return Records(stream, Casts.of(dtype), None)
+
+
+def feed(trainer: Any, stream: Stream, dtype: Any | Mapping[str, Any] = None) -> None:
+    """Let a ``transformers.Trainer`` train on the batches of a stream, without sampler or collator.
+
+    Each process reads its own part of the stream, and nothing else. Checkpoints of the Trainer hold
+    the states of all ranks: ``train(resume_from_checkpoint=...)`` goes on at the exact batch on any
+    number of ranks, and reads nothing again. The model gets every feature of the stream.
+
+    Args:
+        trainer: The Trainer, made without ``train_dataset``. ``feed`` comes after all callbacks.
+        stream: Opened with a ``batch_size``, which holds in place of
+            ``per_device_train_batch_size``.
+        dtype: As in :func:`streamrec.adapters.torch.as_loader`.
+
+    Raises:
+        ConfigError: There is no such dtype, or the Trainer has a dataset already.
+    """
+    with needs("streamrec.adapters.huggingface", "huggingface"):
+        from streamrec.adapters.huggingface_state import TrainerBatches, state_callback
+        from streamrec.adapters.torch import as_loader
+
+    if trainer.train_dataset is not None:
+        raise ConfigError(
+            "the Trainer has a train_dataset, and would not read the stream; leave it out"
+        )
+    loader = as_loader(stream, trainer.args.device, dtype)
+    batches = TrainerBatches(loader)
+    trainer.get_train_dataloader = lambda: batches
+    trainer.add_callback(state_callback(loader))
 
 
 def collate(records: Sequence[Record]) -> dict[str, Any]:

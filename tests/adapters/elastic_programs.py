@@ -109,7 +109,177 @@ def dcp_by_shard(part: Part) -> None:
     dcp(part, index=None)
 
 
-TRAINERS: dict[str, Callable[[Part], None]] = {"dcp": dcp, "dcp by shard": dcp_by_shard}
+def megatron(part: Part) -> None:
+    """The states of all ranks in one file, as Energon's ``save_state_global`` gives them."""
+    from streamrec.adapters.megatron import SavableStream
+
+    loader, model = SavableStream(part.stream(index=None)), Model(part)
+    if part.before:
+        saved = torch.load(part.before) if part.rank == 0 else {"model": None, "loader": None}
+        loader.restore_state_global(saved["loader"], src_rank=0)
+        load_from_rank_0(model, saved["model"])
+    train(part, model, loader)
+    states = loader.save_state_global(0)
+    if part.rank == 0:
+        torch.save({"model": model.state_dict(), "loader": states}, part.after)
+
+
+def load_from_rank_0(model: Model, state: Any) -> None:
+    if state is not None:
+        model.load_state_dict(state)
+    distributed.broadcast(model.weight.data, 0)
+
+
+def torchtitan(part: Part) -> None:
+    """The dataloader and the checkpoints of torchtitan."""
+    manager: Any = import_module("torchtitan.components.checkpointer.dcp").CheckpointManager
+    from streamrec.adapters.torchtitan import StreamDataLoader
+
+    size = ELASTIC["batch_size"]
+    config = StreamDataLoader.Config(
+        open=part.stream, inputs={"x": "x"}, targets="id", global_batch_size=size
+    )
+    # Whatever the number of ranks, a rank takes a row at once.
+    loader = config.build(dp_world_size=part.ranks, dp_rank=part.rank, local_batch_size=1)
+    pieces = size // part.ranks
+    model = Model(part)
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    checkpoints = manager.Config(
+        enable=True, interval=1, folder="checkpoint", last_save_model_only=False
+    ).build(
+        dataloader=loader, model_parts=[model], optimizers=optimizer, lr_schedulers=Nothing(),
+        states={}, sd_adapter=None, base_folder=str(part.place / "torchtitan"),
+    )  # fmt: skip
+    if part.before:
+        assert checkpoints.load(step=part.begin)
+    batches = iter(loader)
+
+    def whole() -> Any:
+        """Yield a batch of the pieces of a step."""
+        for _ in range(part.begin, part.end):
+            pairs = [(y, x["x"]) for x, y in islice(batches, pieces)]
+            ids, x = (torch.cat(columns) for columns in zip(*pairs, strict=True))
+            yield {"id": ids, "x": x}
+
+    train(part, model, whole())
+    checkpoints.save(part.end, last_step=True)
+    checkpoints.close()
+
+
+class Nothing:
+    """What has no state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Do nothing."""
+
+
+def accelerate(part: Part) -> None:
+    """Accelerate's ``save_state``, with the loader registered."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    loader, model = as_loader(part.stream(index=None), gather=True), Model(part)
+    prepared, loader = accelerator.prepare(model, loader)
+    accelerator.register_for_checkpointing(loader)
+    if part.before:
+        accelerator.load_state(part.before)
+    train(part, model, loader)
+    del prepared
+    accelerator.save_state(part.after)
+
+
+def trainer(part: Part) -> None:
+    """Train with transformers' Trainer, fed by a stream."""
+    from transformers import Trainer, TrainingArguments
+
+    from streamrec.adapters.huggingface import feed
+
+    arguments = TrainingArguments(
+        str(part.place / "trainer"), num_train_epochs=2, save_strategy="steps", save_steps=1,
+        save_total_limit=2, max_grad_norm=0, report_to=[], disable_tqdm=True, use_cpu=True,
+        logging_strategy="no", log_level="error",
+    )  # fmt: skip
+    model = TrainerModel(part)
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    steady = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
+    run = Trainer(
+        model, arguments, optimizers=(optimizer, steady), callbacks=[stopping_callback()(part.end)]
+    )
+    feed(run, part.stream(epochs=1))
+    last = f"{arguments.output_dir}/checkpoint-{part.begin}" if part.begin else None
+    run.train(resume_from_checkpoint=last)
+
+
+class TrainerModel(torch.nn.Module):
+    """The model, as the Trainer calls it."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.model = Model(part)
+
+    def forward(self, id: torch.Tensor, x: torch.Tensor) -> dict[str, torch.Tensor]:  # noqa: A002
+        return {"loss": self.model({"id": id, "x": x})}
+
+
+def stopping_callback() -> Any:
+    from transformers import TrainerCallback
+
+    class Stop(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        """Ends a training after a step."""
+
+        def __init__(self, step: int) -> None:
+            self.step = step
+
+        def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> None:
+            control.should_training_stop = state.global_step >= self.step
+
+    return Stop
+
+
+def lightning(part: Part) -> None:
+    """A data module of Lightning, whose loader Lightning saves."""
+    import lightning
+
+    class Data(lightning.LightningDataModule):  # type: ignore[misc, unused-ignore]
+        def train_dataloader(self) -> Any:
+            return as_loader(part.stream(epochs=1), gather=True)
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(part)
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            return self.model(batch)
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            if self.trainer.global_step == part.end:
+                self.trainer.save_checkpoint(part.after)
+                self.trainer.should_stop = True
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), RATE)
+
+    run = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", devices=part.ranks, logger=False,
+        strategy="ddp" if part.ranks > 1 else "auto", enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    run.fit(Module(), datamodule=Data(), ckpt_path=part.before or None)
+
+
+TRAINERS: dict[str, Callable[[Part], None]] = {
+    "dcp": dcp,
+    "dcp by shard": dcp_by_shard,
+    "megatron": megatron,
+    "torchtitan": torchtitan,
+    "accelerate": accelerate,
+    "trainer": trainer,
+    "lightning": lightning,
+}
 
 
 def child(parts: list[Part]) -> None:
@@ -131,12 +301,19 @@ def child(parts: list[Part]) -> None:
 
 SHARED = ("torch._dynamo", "torch.distributed.checkpoint")
 """What all parts import, and take seconds for: once, before they are forked."""
+IMPORTS = {
+    "accelerate": "accelerate",
+    "lightning": "lightning",
+    "torchtitan": "torchtitan.components.checkpointer.dcp",
+    "trainer": "transformers.trainer",
+}
+"""What a trainer imports."""
 
 
 def main(trainers: str, source: str) -> None:
-    for module in SHARED:
-        import_module(module)
     begin, names = 0, trainers.split(",")
+    for module in (*SHARED, *(IMPORTS[name] for name in names if name in IMPORTS)):
+        import_module(module)
     steps: dict[str, list[Any]] = {name: [] for name in names}
     for link in os.environ["CHAIN"].split(","):
         ranks, end = map(int, link.split(":"))

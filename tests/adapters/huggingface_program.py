@@ -6,13 +6,16 @@ import itertools
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import Trainer, TrainingArguments
 
 import streamrec as sr
-from streamrec.adapters.huggingface import as_dataset, collate
+from streamrec.adapters.huggingface import as_dataset, collate, feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FEATURES = {
     "id": sr.FixedLenFeature((), "int64"),
@@ -43,7 +46,12 @@ class Model(torch.nn.Module):
 
 
 def trained(
-    dataset: Any, place: str, resume: str | None = None, collator: Any = None, **values: Any
+    dataset: Any,
+    place: str,
+    resume: str | None = None,
+    collator: Any = None,
+    stream: sr.Stream | None = None,
+    **values: Any,
 ) -> Any:
     """Train, saving after each step, and return the ids of each batch, or the error."""
     arguments = TrainingArguments(
@@ -62,6 +70,8 @@ def trained(
     model = Model()
     trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collator)
     try:
+        if stream is not None:
+            feed(trainer, stream)
         trainer.train(resume_from_checkpoint=resume)
     except Exception as error:  # noqa: BLE001 - it is what the test looks at
         return f"{type(error).__name__}: {error}"
@@ -95,8 +105,33 @@ def main(source: str, place: str) -> None:
     cases["collated"] = trained(as_dataset(opened(source)), new(), collator=collate)
     unknown = as_dataset(opened(source, index=None))
     cases["steps"] = trained(unknown, new(), max_steps=8)
+    cases |= fed(source, whole, new)
     cases["batches"] = trained(as_dataset(opened(source, batch_size=2)), new(), max_steps=1)
     print(json.dumps(cases))
+
+
+def fed(source: str, other: str, new: Callable[[], str]) -> dict[str, Any]:
+    """Let the Trainer train on the batches of a stream, stopped and resumed."""
+    place = new()
+    cases = {"fed": trained(None, place, stream=opened(source, batch_size=SIZE))}
+    for k in (1, 5, 6, 8):
+        with opened(source, batch_size=SIZE) as stream:
+            restores = {"restore_callback_states_from_checkpoint": k == 5}
+            tail = trained(None, new(), f"{place}/checkpoint-{k}", stream=stream, **restores)
+            cases[f"fed, resumed {k}"] = [tail, stream.statistics()["batches"]]
+    place = new()
+    fours: dict[str, Any] = {
+        "gradient_accumulation_steps": 4
+    }  # the last step of an epoch has two batches
+    trained(None, place, stream=opened(source, batch_size=SIZE), **fours)
+    stream = opened(source, batch_size=SIZE)
+    cases["fed, accumulated"] = trained(
+        None, new(), f"{place}/checkpoint-3", stream=stream, **fours
+    )
+    stream = opened(source, batch_size=SIZE)
+    cases["fed, no state"] = trained(None, new(), f"{other}/checkpoint-2", stream=stream)
+    cases["fed, dataset"] = trained(as_dataset(opened(source)), new(), stream=stream)
+    return cases
 
 
 def ranks(source: str, place: str) -> None:

@@ -31,7 +31,15 @@ RECORDS, STEPS = 120, 20
 """Ten batches an epoch, and two epochs."""
 RANKS = [2, 4, 1, 3, 2, 2]
 """The ranks of a chain: from two to four, to one, to three, to two, and to two again."""
-TRAINERS = {"dcp": "torch", "dcp by shard": "torch"}
+TRAINERS = {
+    "dcp": "torch",
+    "dcp by shard": "torch",
+    "megatron": "torch",
+    "torchtitan": "torchtitan",
+    "accelerate": "accelerate",
+    "trainer": "transformers",
+    "lightning": "lightning",
+}
 """The programs, and what they import."""
 
 
@@ -48,7 +56,8 @@ def chain(seed: int) -> str:
 
 def run(source: str, place: Path, seed: int) -> dict[str, Any]:
     names = ",".join(name for name, library in TRAINERS.items() if find_spec(library))
-    program = start(names, source, "elastic_programs", PLACE=place, CHAIN=chain(seed))
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}  # the ranks meet in a file
+    program = start(names, source, "elastic_programs", PLACE=place, CHAIN=chain(seed), **master)
     return cases_of(program)[0]
 
 
@@ -68,7 +77,9 @@ def alone(source: str, **order: Any) -> list[list[Any]]:
     return steps
 
 
-ORDERS: dict[str, dict[str, Any]] = {"dcp by shard": {"index": None}}
+BY_SHARD: dict[str, Any] = {"index": None}
+ORDERS = {"dcp by shard": BY_SHARD, "megatron": BY_SHARD, "accelerate": BY_SHARD}
+"""The trainers that read by shard, where the states of all ranks count."""
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -76,7 +87,7 @@ def test_it_trains_as_one_rank_that_never_stops(
     trained: dict[str, Any], source: str, trainer: str
 ) -> None:
     if trainer not in trained:
-        pytest.skip(f"{TRAINERS[trainer]} is not there")
+        pytest.skip(f"{TRAINERS[trainer]} is not installed")
     assert trained[trainer] == alone(source, **ORDERS.get(trainer, {}))
 
 

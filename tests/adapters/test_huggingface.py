@@ -65,6 +65,31 @@ def test_without_a_length_it_takes_steps(trained: dict[str, Any]) -> None:
     assert sorted(number for batch in steps[:EPOCH] for number in batch) == list(range(24))
 
 
+class TestFeed:
+    def test_each_batch_once(self, trained: dict[str, Any], epochs: list[list[int]]) -> None:
+        assert trained["fed"] == epochs
+
+    @pytest.mark.parametrize("k", [1, 5, 6, 8])
+    def test_it_resumes_exactly_and_reads_nothing_again(
+        self, trained: dict[str, Any], epochs: list[list[int]], k: int
+    ) -> None:
+        tail, taken = trained[f"fed, resumed {k}"]
+        assert tail == epochs[k:]
+        assert taken == len(tail)
+
+    def test_steps_of_several_batches(
+        self, trained: dict[str, Any], epochs: list[list[int]]
+    ) -> None:
+        """Two steps an epoch, the second of two batches: the third ends behind ten batches."""
+        assert trained["fed, accumulated"] == epochs[10:]
+
+    def test_a_checkpoint_without_a_state_is_refused(self, trained: dict[str, Any]) -> None:
+        assert refused(trained["fed, no state"], "has no state of a stream")
+
+    def test_a_dataset_beside_it_is_refused(self, trained: dict[str, Any]) -> None:
+        assert refused(trained["fed, dataset"], "has a train_dataset", "leave it out")
+
+
 def test_batches_are_refused(trained: dict[str, Any]) -> None:
     assert refused(trained["batches"], "open the stream without batch_size")
 

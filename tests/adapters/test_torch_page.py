@@ -1,4 +1,4 @@
-"""The code of the page about PyTorch runs, where PyTorch is installed."""
+"""The code of the pages about PyTorch and its trainers runs, where they are installed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from tests.by_day import at_night
 from tests.pages import DOCS, blocks
 from tests.test_docs import run, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE = DOCS / "how-to" / "train-with-pytorch.md"
+PAGES = {"pytorch": "torch", "huggingface": "huggingface", "lightning": "lightning"}
+"""The pages, and how their code is marked."""
+LIBRARIES = {"huggingface": "transformers"}
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-def test_the_page_runs(tmp_path: Path) -> None:
-    code = [block.body for block in blocks(PAGE) if runs(block) or block.info == "python torch"]
+@pytest.mark.parametrize("page", ["pytorch", at_night("huggingface"), at_night("lightning")])
+def test_the_page_runs(tmp_path: Path, page: str) -> None:
+    mark = PAGES[page]
+    if find_spec(LIBRARIES.get(mark, mark)) is None:
+        pytest.skip(f"{LIBRARIES.get(mark, mark)} is not installed")
+    found = blocks(DOCS / "how-to" / f"train-with-{page}.md")
+    code = [block.body for block in found if runs(block) or block.info == f"python {mark}"]
     script = tmp_path / "page.py"
     script.write_text("\n".join(code))
     work = tmp_path / "work"
     work.mkdir()
-    assert run([str(script)], work) == ""
+    run([str(script)], work)
 
 
 def small_stream(source: str) -> sr.Stream[Any]:
