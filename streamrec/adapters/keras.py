@@ -7,7 +7,10 @@ finds out their shapes.
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,13 +27,14 @@ if TYPE_CHECKING:
     from streamrec.adapters.pairs import Convert, Names
     from streamrec.streams.stream import Stream
 
-__all__ = ["KerasDataset", "as_dataset"]
+__all__ = ["BackupAndRestore", "KerasDataset", "as_dataset"]
 
 with needs("streamrec.adapters.keras", "keras"):
     # Keras has no public name for the base of what fit takes.
     DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
     EpochIterator: Any = import_module("keras.src.trainers.epoch_iterator").EpochIterator
     Trainer: Any = import_module("keras.src.trainers.trainer").Trainer
+    keras: Any = import_module("keras")
 
 EVALUATIONS = ("evaluate", "predict")
 """The methods of a model that evaluate, also within a ``fit``."""
@@ -188,6 +192,59 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
                 'padding by; open the stream with remainder="keep" or "drop"'
             )
         return (inputs,)
+
+
+class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+    """Keras' callback of this name, which backs up the state of a dataset beside the model.
+
+    A ``fit`` that was killed goes on at the batch behind the backup, in the middle of an epoch too:
+    with ``save_freq=100`` it repeats what came after the last hundredth batch, and nothing else.
+
+    Args:
+        dataset: What ``fit`` trains on.
+        backup_dir: A directory of this callback alone.
+        **arguments: Keras' own, such as ``save_freq``.
+    """
+
+    def __init__(self, dataset: KerasDataset, backup_dir: str, **arguments: Any) -> None:
+        super().__init__(backup_dir, **arguments)
+        self._dataset = dataset
+        self._files = [Path(backup_dir, f"stream-{number}.json") for number in range(2)]
+        self._latest = 0
+        """The number of the file with the state that belongs to the weights."""
+
+    def _step(self) -> int:
+        # Keras' JAX backend keeps the optimizer's numbers elsewhere while it trains.
+        getattr(self.model, "jax_state_sync", lambda: None)()
+        return int(self.model.optimizer.iterations)
+
+    def _save_model(self) -> None:
+        # Before the weights, and beside the state of those that are there: whenever the process is
+        # killed, the weights have the state of their step.
+        other = 1 - self._latest
+        self._files[other].parent.mkdir(parents=True, exist_ok=True)
+        self._files[other].write_text(json.dumps([self._step(), self._dataset.state_dict()]))
+        super()._save_model()
+        self._latest = other
+
+    def _load_model(self) -> None:
+        super()._load_model()
+        states = {}
+        for number, file in enumerate(self._files):
+            # A file that a killed process has half written is not that of the weights.
+            with suppress(FileNotFoundError, ValueError):
+                step, state = json.loads(file.read_text())
+                states[step] = number, state
+        step = self._step()
+        if not states or not step:
+            return
+        if step not in states:
+            raise ConfigError(
+                f"{self.backup_dir} has weights of step {step}, and states of the stream of step "
+                f"{' and '.join(map(str, states))}; empty the directory, and begin anew"
+            )
+        self._latest, state = states[step]
+        self._dataset.load_state_dict(state)
 
 
 def _dense(name: str, column: Any) -> Any:

@@ -15,7 +15,7 @@ from tests.by_day import at_night, is_day
 ROOT = Path(__file__).parents[2]
 PATIENCE = 250
 """Seconds for a program, on a machine that has much else to do."""
-FEW = "learns or padding or no_copy or unknown or next_run[5-None] or two_ends"
+FEW = "learns or padding or no_copy or unknown or next_run[5-None] or two_ends or killed and 7-2"
 """What runs by day, as each model's step is compiled for a second."""
 
 pytestmark = [

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.adapters.keras import KerasDataset, as_dataset
+from streamrec.adapters.keras import BackupAndRestore, KerasDataset, as_dataset
 from streamrec.errors import ConfigError
 from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 keras: Any = import_module("keras")
 BACKEND: str = keras.backend.backend()
@@ -286,6 +287,63 @@ class TestState:
             dataset = as_dataset(opened(source, index=index, epochs=2), "id")
             dataset.load_state_dict(json.loads(json.dumps(state)))
             assert ids(dataset.get_numpy_iterator()) == whole[taken:]
+
+
+class Killed(Exception):
+    """In place of the end of a process."""
+
+
+class Kill(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends a fit at a batch, counted over all epochs, before that batch's backup."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left = number
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if not self.left:
+            raise Killed
+
+
+class TestBackupAndRestore:
+    @pytest.mark.parametrize("every", ["epoch", 2])
+    @pytest.mark.parametrize("kill_at", [3, 5, 7])
+    def test_a_fit_that_was_killed_trains_as_one_that_was_not(
+        self, source: str, tmp_path: Path, every: Any, kill_at: int
+    ) -> None:
+        def train(*callbacks: Any) -> tuple[Any, list[int]]:
+            dataset = as_dataset(opened(source), "x", "y")
+            one, seen = built(), Seen(dataset)
+            backup = BackupAndRestore(dataset, str(tmp_path / "backup"), save_freq=every)
+            one.fit(dataset, epochs=3, verbose=0, callbacks=[*callbacks, seen, backup])
+            return one, seen.steps
+
+        whole, steps = train()
+        with pytest.raises(Killed):
+            train(Kill(kill_at))
+        resumed, rest = train()
+        saved = (kill_at - 1) // 5 * 5 if every == "epoch" else (kill_at - 1) // 2 * 2
+        assert len(rest) == len(steps) - saved
+        for ours, theirs in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+    def test_states_of_other_steps_are_refused(self, source: str, tmp_path: Path) -> None:
+        dataset = as_dataset(opened(source), "x", "y")
+        backup = BackupAndRestore(dataset, str(tmp_path), delete_checkpoint=False)
+        built().fit(dataset, verbose=0, callbacks=[backup])
+        (tmp_path / "stream-1.json").write_text(json.dumps([4, dataset.state_dict()]))
+        again = BackupAndRestore(dataset, str(tmp_path))
+        with pytest.raises(ConfigError, match=r"weights of step 5, .* of step 4; empty"):
+            built().fit(dataset, verbose=0, callbacks=[again])
+
+
+def built() -> Any:
+    """Return a model that Keras can restore, always the same."""
+    keras.utils.set_random_seed(1)
+    one = model()
+    one.build((None, 2))
+    return one
 
 
 class TestRefusals:
