@@ -79,6 +79,16 @@ TRAINING = [
             ranks=2,
         )
     ),
+    at_night(
+        Example(
+            "fsdp_torch",
+            "photos",
+            ("torch",),
+            ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+            stop="--kill-at",
+            ranks=2,
+        )
+    ),
 ]
 """By day PyTorch's; the adapters' and the feeder's own tests hold the other ways."""
 
