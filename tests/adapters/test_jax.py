@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import streamrec as sr
+from tests.adapters.test_elastic_training import alone
+from tests.adapters.torch_shards import write_examples
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 150
@@ -137,3 +139,25 @@ class TestTwoProcesses:
         )
         stream.load_state_dict([json.loads(path.read_text()) for path in states])
         assert [batch["id"].tolist() for batch in stream] == batches[1:]
+
+
+@pytest.mark.night  # each process imports JAX, which takes seconds
+def test_a_training_on_a_changing_number_of_processes(tmp_path: Path) -> None:
+    """As test_elastic_training.py: from two processes to one, to three, and to two again."""
+    source = write_examples(tmp_path, 120)
+    seen: list[Any] = []
+    for processes, end in (2, 3), (1, 5), (3, 14), (2, 20):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        about = source, tmp_path / "run", address
+        ranks = [
+            start(2, "tests.adapters.jax_elastic", *about, rank, processes, end)
+            for rank in range(processes)
+        ]
+        ends = [rank.communicate(timeout=PATIENCE) for rank in ranks]
+        for rank, (_, errors) in zip(ranks, ends, strict=True):
+            assert rank.returncode == 0, errors
+        parts = [json.loads(said.splitlines()[-1]) for said, _ in ends]
+        assert all(part == parts[0] for part in parts)
+        seen += parts[0]
+    assert seen == alone(source)
