@@ -16,7 +16,7 @@ from streamrec.errors import ConfigError, MalformedIndex, UnsupportedFormat
 from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamrec.config.split_text import SplitPart
 
@@ -26,6 +26,7 @@ READ = "tfrecord"
 """The format of shards that is read."""
 DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _FEWEST_DIGITS = 5
+_LARGEST = (1 << 63) - 1
 _VARIABLE = re.compile(r"\{(\w*)\}")
 
 
@@ -95,9 +96,9 @@ class FolderInfo:
         table = object_of(data, url)
         try:
             form = table.get("fileFormat") or READ
-            splits = {
-                split["name"]: _split(split, table["name"], form) for split in table["splits"]
-            }
+            found = [_split(split, table["name"], form) for split in table["splits"]]
+            splits = {split.name: split for split in found}
+            _check_once("split", [split.name for split in found])
             info = cls(table["name"], table.get("configName", ""), table.get("version", ""), splits)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedIndex(
@@ -171,21 +172,41 @@ def object_of(data: bytes, url: str) -> dict[str, Any]:
     raise MalformedIndex("this is not a JSON object; fetch the folder again", url=url)
 
 
+def integer_of(number: Any) -> int:
+    """Return an integer of a document, which may be a text.
+
+    Raises:
+        ValueError: It is something else, such as a fraction or infinity.
+    """
+    if type(number) not in (int, str):
+        raise ValueError(f"{number!r} is not an integer")
+    return int(number)
+
+
 def _split(table: Mapping[str, Any], dataset: str, form: str) -> FolderSplit:
+    if not isinstance(table["name"], str) or not isinstance(table["shardLengths"], list):
+        raise TypeError("a split has no name, or no list of lengths")
     lengths = tuple(map(_count, table["shardLengths"]))
+    _count(sum(lengths))
     template = table.get("filepathTemplate") or DEFAULT_TEMPLATE
     names = tuple(
         _name(template, {"DATASET": dataset, "SPLIT": table["name"], "FILEFORMAT": form}, *place)
         for place in ((number, len(lengths)) for number in range(len(lengths)))
     )
+    _check_once("shard", names)
     return FolderSplit(table["name"], lengths, names, _count(table.get("numBytes", 0)))
 
 
 def _count(number: Any) -> int:
-    count = int(number)
-    if count < 0:
-        raise ValueError(f"{count} is below 0")
+    count = integer_of(number)
+    if not 0 <= count <= _LARGEST:
+        raise ValueError(f"{count} is not a number from 0 to {_LARGEST}")
     return count
+
+
+def _check_once(what: str, names: Sequence[str]) -> None:
+    if len({*names}) < len(names):
+        raise ValueError(f"two of the {what}s have one name")
 
 
 def _name(template: str, values: Mapping[str, str], number: int, shards: int) -> str:
@@ -194,4 +215,8 @@ def _name(template: str, values: Mapping[str, str], number: int, shards: int) ->
     index, count = f"{number:0{digits}}", f"{shards:0{digits}}"
     numbers = {"SHARD_INDEX": index, "NUM_SHARDS": count, "SHARD_X_OF_Y": f"{index}-of-{count}"}
     every = {**values, **numbers}
-    return _VARIABLE.sub(lambda match: every[match[1]], template)
+    name = _VARIABLE.sub(lambda match: every[match[1]], template)
+    # A document must not name what is outside of its folder.
+    if name.startswith("/") or ".." in name.split("/") or not name.isprintable():
+        raise ValueError(f"{name!r} names no object in the folder")
+    return name

@@ -26,7 +26,7 @@ from streamrec.formats.examples.specs import (
     ShapedFeature,
     VarLenFeature,
 )
-from streamrec.formats.tfds.dataset_info import object_of
+from streamrec.formats.tfds.dataset_info import integer_of, object_of
 from streamrec.kernel.contract import DataType
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ def _leaves(feature: Mapping[str, Any], place: _TreePlace) -> Iterator[tuple[_Tr
         for key, inner in content.items():
             yield from _leaves(inner, _TreePlace((*place.path, key), place.lengths))
     elif name in ("Sequence", "Dataset"):
-        length = content.get("length")
-        length = None if length is None or int(length) < 0 else int(length)
+        length = _side(content.get("length"))
         yield from _leaves(content["feature"], _TreePlace(place.path, (*place.lengths, length)))
     elif name == "Video":
         frames, *shape = _shape(content) or (None, None, None, 3)
@@ -169,7 +168,13 @@ def _shape(content: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a shape; ``None`` for a dimension that varies."""
     given = content.get("shape") or ()
     sides = given.get("dimensions", ()) if isinstance(given, dict) else given
-    return tuple(None if side is None or int(side) < 0 else int(side) for side in sides)
+    return tuple(map(_side, sides))
+
+
+def _side(given: Any) -> int | None:
+    """Return a size; ``None``: it varies."""
+    side = -1 if given is None else integer_of(given)
+    return None if side < 0 else side
 
 
 def _dtype(content: Mapping[str, Any]) -> Any:
@@ -262,9 +267,10 @@ def _values(
         values = f"{place.name}/ragged_flat_values"
         return RaggedFeature(dtype, values, [*partitions, *_uniform(shape)])
     if None not in whole:
+        plain = FixedLenFeature(whole, dtype)  # refuses a shape that no record holds
         # One value for each: a spec takes as many as the shape has.
         filled = [default] * math.prod(whole) if whole and default is not None else default
-        return FixedLenFeature(whole, dtype, filled)
+        return plain if default is None else FixedLenFeature(whole, dtype, filled)
     if whole.count(None) > 1 or whole[0] is not None:
         raise _NotReadError(
             f"has values of the shape {whole}, and only the first size may vary; give "

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -91,6 +92,20 @@ def test_another_format_of_shards(form: str) -> None:
         {"splits": [{"name": "train"}]},
         {"splits": [{"name": "train", "shardLengths": ["x"]}]},
         {"splits": [{"name": "train", "shardLengths": [-1]}]},
+        {"splits": [{"name": "train", "shardLengths": [math.inf]}]},
+        {"splits": [{"name": "train", "shardLengths": [4.5]}]},
+        {"splits": [{"name": "train", "shardLengths": [True]}]},
+        {"splits": [{"name": "train", "shardLengths": [1 << 62, 1 << 62]}]},
+        {"splits": [{"name": "train", "shardLengths": "123"}]},
+        {"splits": [{"name": "train", "shardLengths": [4], "numBytes": math.inf}]},
+        {"splits": [{"name": 5, "shardLengths": [4], "filepathTemplate": "x"}]},
+        {"splits": [{"name": "t", "shardLengths": [4]}, {"name": "t", "shardLengths": [3]}]},
+        {"splits": [{"name": "t", "shardLengths": [4, 4], "filepathTemplate": "x"}]},
+        {"splits": [{"name": "t", "shardLengths": [4], "filepathTemplate": "../x"}]},
+        {"splits": [{"name": "t", "shardLengths": [4], "filepathTemplate": "/etc/x"}]},
+        {"splits": [{"name": "t", "shardLengths": [4], "filepathTemplate": "x\0"}]},
+        {"splits": [{"name": "t", "shardLengths": [4], "filepathTemplate": "x\ud800"}]},
+        {"name": "../../x"},
         {"splits": [{"name": "t", "shardLengths": [1], "filepathTemplate": "{WHAT}"}]},
     ],
     ids=str,

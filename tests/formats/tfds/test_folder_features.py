@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -159,6 +160,7 @@ def test_the_older_form() -> None:
         (sequence(tensor(2, encoding="bytes")), r"in sequences of \(None,\)"),
         (sequence(sequence(image(8, 8, 3))), "holds pictures of the shape"),
         (image(4, 8, 8, 3), "holds pictures of the shape"),
+        (tensor(10**15, dtype="int32", optional=True), "takes more values than the longest"),
         (feature("Audio", "audio", lazyDecode=True), "holds encoded audio"),
     ],
     ids=str,
@@ -172,7 +174,15 @@ def test_a_feature_that_is_not_read(described: dict[str, Any], why: str) -> None
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"pythonClassName": 3}, features_dict(x={}), features_dict(x={"type": "Text"})],
+    [
+        {},
+        {"pythonClassName": 3},
+        features_dict(x={}),
+        features_dict(x={"type": "Text"}),
+        features_dict(x=feature("Tensor", "tensor", shape=[math.inf], dtype="int32")),
+        features_dict(x=feature("Sequence", "sequence", feature=LABEL, length=math.inf)),
+        features_dict(x=feature("Image", "image", shape=[4.5, 4, 3])),
+    ],
     ids=str,
 )
 def test_other_documents_are_refused(document: dict[str, Any]) -> None:
