@@ -400,12 +400,13 @@ def print_found(given: Mapping[str, Any], feature: str, path: Path) -> None:
 
 
 def _values_in(path: Path) -> set[str]:
+    from streamrec.formats.shards.key_index import values_in
+
     try:
-        text = path.read_text(encoding="utf-8")
+        values = set(values_in(path.read_bytes()))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError(f"{path} cannot be read ({reason}); correct --values") from None
-    values = {line for line in text.splitlines() if line}
     if not values:
         raise ConfigError(f"{path} has no value; write each value on a line of its own")
     return values

@@ -13,7 +13,7 @@ import numpy as np
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.retry import Silence, cause_of
 from streamrec.formats.shards.index import index_places
-from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of
+from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of, values_in
 from streamrec.masking import masked
 from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
 from streamrec.pipeline.terms.exclusions import Exclusions
@@ -121,7 +121,14 @@ async def _read_keys(
                     f"{masked(url)} has more than {LARGEST} bytes; list the records with "
                     f"`streamrec which --key {feature} --values FILE`"
                 )
-            return await in_thread(partial(KeyIndex.parse, data, url=url)), url
+            keys = await in_thread(partial(KeyIndex.parse, data, url=url))
+            if keys.feature != feature:
+                raise StaleIndex(
+                    f"this index has the values of {keys.feature!r}, not those of {feature!r}; "
+                    f"write it again with `streamrec index --key {feature}`",
+                    url=url,
+                )
+            return keys, url
     raise ObjectNotFound(
         f"there is no index of the values of {feature!r}; write it with `streamrec index --key "
         f"{feature}`, or list the records with `streamrec which --key {feature} --values FILE`",
@@ -166,7 +173,7 @@ async def _values(settings: DatasetSettings, stores: Stores, url: str) -> list[s
     if len(data) > LONGEST_LIST:
         raise ConfigError(f"{masked(url)} has more than {LONGEST_LIST} bytes; exclude fewer values")
     try:
-        values = [line for line in data.decode().splitlines() if line]
+        values = values_in(data)
     except UnicodeDecodeError:
         raise ConfigError(f"{masked(url)} is not UTF-8; write a value on each line") from None
     if not values:

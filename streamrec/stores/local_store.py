@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from streamrec.config.named_files import check_regular, open_regular
 from streamrec.config.places import FILE
-from streamrec.errors import ObjectNotFound, StoreUnavailable
+from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
+from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import local_meaning, translate_errors
 from streamrec.stores.base.new_object import BUFFER, GuardedObject
 from streamrec.stores.base.protocol import (
@@ -264,8 +265,19 @@ class LocalStore:
 
 
 def path_of(url: str) -> str:
-    """Return the path of a ``file://`` URL or path; nothing in it is decoded or expanded."""
-    return url.removeprefix(FILE)
+    """Return the path of a ``file://`` URL or path; nothing in it is decoded or expanded.
+
+    Raises:
+        ConfigError: No file can have this name.
+    """
+    path = url.removeprefix(FILE)
+    try:
+        is_name = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise ConfigError(f"{masked(url)!r} is no name of a file; correct it")
+    return path
 
 
 async def _open_in_thread(url: str, start: int, stop: int) -> tuple[FileIO, ObjectInfo, int]:

@@ -183,6 +183,26 @@ def test_stale_and_damaged(source: str, tmp_path: Path) -> None:
     assert place.read_bytes() == data
 
 
+def test_an_index_of_another_key(source: str, tmp_path: Path) -> None:
+    (keys,) = tmp_path.glob("*user.streamrec-keys")
+    keys.rename(tmp_path / "train.id.streamrec-keys")
+    with pytest.raises(StaleIndex, match="has the values of 'user', not those of 'id'"):
+        next(sr.open(source, FEATURES, exclude={"id": [3]}, **THREAD))
+
+
+def test_a_file_of_values_with_other_line_ends(tmp_path: Path) -> None:
+    odd = "x\u2028y"
+    with sr.TFRecordWriter(tmp_path / "t-0.tfrecord") as writer:
+        writer.write_many({"id": number, "user": (odd, "z")[number % 2]} for number in range(4))
+    source, values = str(tmp_path / "t-*.tfrecord"), tmp_path / "values.txt"
+    run("index", source, "--key", "user")
+    values.write_text(f"\ufeff{odd}\r\n", encoding="utf-8", newline="")
+    with sr.open(source, FEATURES, exclude={"user": str(values)}, **THREAD) as stream:
+        assert sorted(ids(stream)) == [1, 3]
+    listed = run("which", source, "--key", "user", "--values", str(values))
+    assert [json.loads(line)["record"] for line in listed.split("\n")[:2]] == [0, 2]
+
+
 def test_refusals(source: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
@@ -193,6 +213,9 @@ def test_refusals(source: str, tmp_path: Path) -> None:
         ({"exclude": {"tags": ["ann"]}}, "'ann' is not an integer, but 'tags' has integers"),
         ({"exclude": {"user": str(empty)}}, "has no value"),
         ({"exclude": {"user": str(binary)}}, "is not UTF-8"),
+        ({"exclude": {"user": ["\udcff"]}}, "is not UTF-8"),
+        ({"exclude": {"\udcff": ["ann"]}}, "is no name of a feature"),
+        ({"exclude": {"": ["ann"]}}, "is no name of a feature"),
         ({"exclude": {"user": 3}}, "takes a list of numbers or texts"),
         ({"exclude": {"user": [True]}}, "takes a list of numbers or texts"),
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import streamrec as sr
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.stores import local_store as local
 from streamrec.stores.blocking import write_object
@@ -358,6 +359,14 @@ async def test_file_is_closed_when_its_head_is_refused(
     monkeypatch.setattr(local, "_describe", fail)
     with pytest.raises(StoreUnavailable):  # and no ResourceWarning
         await read(LocalStore(), f"{tmp_path}/x", 0, 1)
+
+
+def test_names_that_no_file_can_have() -> None:
+    with pytest.raises(ConfigError, match=r"is no name of a file; correct it"):
+        next(sr.open("a\0b", {}, batch_size=1, engine="thread"))
+    for name in ("a\ud800b", "file:///data/a\0b"):
+        with pytest.raises(ConfigError, match=r"is no name of a file; correct it"):
+            path_of(name)
 
 
 def test_paths_are_not_decoded() -> None:

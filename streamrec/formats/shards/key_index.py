@@ -8,7 +8,9 @@ values are taken for one another, and no value can be read in it. It comes from 
 
 from __future__ import annotations
 
+import re
 import struct
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -42,12 +44,20 @@ HASH = np.dtype([("high", "<u8"), ("low", "<u8")])
 _HEAD = struct.Struct("<8sIIQQQ")
 """Magic, version, type of the values, shards, values, bytes of text."""
 _DIGEST = 16
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,40}\s*")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _WIDE = 1 << 32
 """Records of a dataset that has 8 bytes for the number of each, in place of 4."""
 
 
 def key_url(index: str, feature: str) -> str:
-    """Return the URL of the index of a key, which stands beside an index of that URL."""
+    """Return the URL of the index of a key, which stands beside an index of that URL.
+
+    Raises:
+        ConfigError: No record has a feature of such a name.
+    """
+    if not feature or not _is_utf8(feature):
+        raise ConfigError(f"{feature!r} is no name of a feature; correct it")
     before, suffix, ending = index.rpartition(SUFFIX)
     name = f".{quote(feature, safe='')}{KEYS}"
     return f"{before}{name}{ending}" if suffix else f"{index}{name}"
@@ -57,17 +67,38 @@ def value_of(text: str | int, feature: str, dtype: str) -> Value:
     """Return a value of a feature from its text: a decimal number, or bytes in UTF-8.
 
     Raises:
-        ConfigError: The feature has integers, and the text is not one of int64.
+        ConfigError: The feature has integers, and the text is not one of int64; or the text is not
+            UTF-8.
     """
+    text = str(text)
+    if not _is_utf8(text):
+        raise ConfigError(f"the value {text!r} is not UTF-8; list the records that have it")
     if dtype == "bytes":
-        return str(text).encode()
-    try:
-        number = int(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not an integer, but {feature!r} has integers") from None
+        return text.encode()
+    # Python's own integers may have underscores, and digits of other scripts.
+    if not _INTEGER.fullmatch(text):
+        raise ConfigError(f"{text!r} is not an integer, but {feature!r} has integers")
+    number = int(text)
     if not -(1 << 63) <= number < 1 << 63:
         raise ConfigError(f"{text!r} is not an integer of 64 bits, which {feature!r} has")
     return number
+
+
+def values_in(data: bytes) -> list[str]:
+    """Return the values of a file that has one on each line; empty lines have none.
+
+    Raises:
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    # Lines of bytes, as those of texts end also at characters that a value may have, such as
+    # U+2028. Some editors begin a file with a mark of its encoding.
+    lines = data.removeprefix(BOM_UTF8).splitlines()
+    return [line.decode() for line in lines if line]
+
+
+def _is_utf8(text: str) -> bool:
+    # The surrogates of Python, which stand for other bytes, are what UTF-8 cannot hold.
+    return not _SURROGATES.search(text)
 
 
 def hashes_of(values: Sequence[Value]) -> Hashes:
@@ -202,7 +233,7 @@ class KeyIndex:
         """
         try:
             return cls._parse(data)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise MalformedIndex(
                 "this is not the index of a key, or it is damaged; write it again with `streamrec "
                 "index --key FEATURE`",
@@ -225,7 +256,9 @@ class KeyIndex:
             arrays.append(np.frombuffer(body, dtype, count, at))
             at += arrays[-1].nbytes
         counts, stamps, lengths, hashes = arrays
-        total = int(counts.sum())
+        total = sum(counts.tolist())
+        if total >= 1 << 63:
+            raise ValueError
         records = np.frombuffer(body, _number(total), values, at)
         text = body[at + records.nbytes :]
         bounds = [0, *accumulate(lengths.tolist())]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from streamrec.formats.shards.key_index import (
     key_url,
     stamp_of,
     value_of,
+    values_in,
 )
 
 INTEGERS = st.integers(-5, 5) | st.integers(-(1 << 63), (1 << 63) - 1)
@@ -72,13 +75,18 @@ def test_a_changed_byte_is_found() -> None:
 def test_impossible_numbers_are_refused() -> None:
     """Also where the digest is right, as of a writer with a fault."""
     good = index_of([[[3], [4]]])
+    huge = (1 << 62, 1 << 62)
     for wrong in (
+        KeyIndex("user", "int64", ("s0", "s1"), (1, 2), huge, good.hashes[:0], good.records[:0]),
         KeyIndex("user", "int64", ("s0",), good.stamps, (1,), good.hashes, good.records),
         KeyIndex("user", "int64", ("s0",), good.stamps, (-1,), good.hashes, good.records),
         KeyIndex("user", "int64", (), (), (), good.hashes, good.records),
     ):
         with pytest.raises(MalformedIndex):
             KeyIndex.parse(wrong.encode(), url="u")
+    body = struct.pack("<8sIIQQQ", b"STRMRKEY", 1, 0, 1 << 63, 0, 0)
+    with pytest.raises(MalformedIndex):
+        KeyIndex.parse(body + blake2b(body, digest_size=16).digest(), url="u")
 
 
 def test_a_shard_of_another_content_is_not_known() -> None:
@@ -108,6 +116,18 @@ def test_where_it_stands() -> None:
 def test_values_of_texts() -> None:
     assert {value_of(text, "n", "int64") for text in ("7", "007", 7, "+7")} == {7}
     assert value_of("zoë", "n", "bytes") == "zoë".encode()
+    assert value_of(" 7 ", "n", "int64") == 7
+    for text in ("1_6", "١٦", "", "7.0"):
+        with pytest.raises(ConfigError, match="is not an integer"):
+            value_of(text, "n", "int64")
+    with pytest.raises(ConfigError, match=r"'\\udcff' is not UTF-8"):
+        value_of("\udcff", "n", "bytes")
+
+
+def test_values_of_lines() -> None:
+    """A line ends as in any file of texts, and not at other characters that a value may have."""
+    text = "\ufeffa\r\nb\u2028c\x85\n\n d\x1c\re"
+    assert values_in(text.encode()) == ["a", "b\u2028c\x85", " d\x1c", "e"]
     assert value_of(7, "n", "bytes") == b"7"
     for wrong in ("a", "", str(1 << 63)):
         with pytest.raises(ConfigError, match="not an integer"):
