@@ -59,7 +59,7 @@ def read_places(
 
     Returns:
         A row for each record, those of packs too. A row that a map or a transform has made of
-        several records, padding, and the masked rows of damaged records are left out.
+        several records, padding, and the masked rows of damaged and excluded records are left out.
 
     Raises:
         ConfigError: The settings promise no order, or the state is behind the first step.
@@ -124,10 +124,12 @@ def _rows(
 ) -> Iterator[ReadRecord]:
     after, count = batch.next_position.step, len(batch.origin.shards)
     names = batch.source.tolist() if batch.components else [None] * count
+    # In place of an excluded or damaged record there is a masked row.
+    is_there = [True] * count if batch.mask is None else batch.mask.tolist()
     for row, number, record in _named(batch):
         # Without batches each record is a step of one row.
         step, place = (after - count + row, 0) if is_single else (after - 1, row)
-        if number >= 0 and step in steps:
+        if is_there[row] and number >= 0 and step in steps:
             yield ReadRecord(step, rank, place, shards[number], record, names[row])
 
 
