@@ -154,8 +154,6 @@ class _HealingFeed:
     def _fleet(self, now: float) -> Sequence[Address] | None:
         """Return the feeders, if there is a reason to ask whether this is the right one."""
         machines = None if self._moves is None else self._moves.changed(now)
-        if machines is not None and self._moves is not None:
-            self._moves.know(machines)
         place = self._failover.address
         if machines is not None or place is None or not place.is_far:
             self._back_at = None

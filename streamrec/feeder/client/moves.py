@@ -22,8 +22,9 @@ EVERY = 30.0
 class Moves:
     """Says when a client should connect anew, because the fleet has changed.
 
-    The new fleet counts when two looks in a row have found it: a feeder that is not ready for a
-    moment leaves its name and comes back, and its clients need not move for that.
+    It says so for a fleet that has grown or shrunk, when two looks in a row have found it: a feeder
+    that is not ready for a moment leaves its name and comes back, and its clients need not move for
+    that.
 
     Args:
         look: Returns the machines that the names stand for now; may take seconds.
@@ -67,4 +68,10 @@ class Moves:
         is_new = list(found) != list(self._known) and all(one.is_looked_up for one in found)
         is_sure = is_new and list(found) == list(self._seen)
         self._seen = found if is_new else ()
-        return found if is_sure else None
+        if not is_sure:
+            return None
+        # Where some have gone and as many have come, their clients have moved already. And a name
+        # server that answers with some of many addresses names others each time.
+        before, now = {*self._known}, {*found}
+        self.know(found)
+        return found if before < now or now < before else None

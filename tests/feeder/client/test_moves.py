@@ -54,8 +54,19 @@ def test_a_fleet_that_stays_as_it_is_moves_nobody() -> None:
 
 
 def test_a_fleet_that_has_grown_or_shrunk_counts_at_the_second_look() -> None:
-    for new in (machines(1, 2, 3), machines(1), machines(1, 3)):
+    for new in (machines(1, 2, 3), machines(1)):
         assert after_looks(Names(new, new), 2, machines(1, 2)) == [None, new]
+
+
+def test_a_feeder_in_place_of_another_moves_nobody_but_counts_from_then_on() -> None:
+    new, more = machines(1, 3), machines(1, 3, 4)
+    names = Names(new, new, more, more)
+    assert after_looks(names, 4, machines(1, 2)) == [None, None, None, more]
+
+
+def test_names_that_stand_for_some_of_many_feeders_move_nobody() -> None:
+    answers = [machines(1, 2, 3), machines(2, 3, 4), machines(2, 3, 4), machines(1, 2, 4)] * 3
+    assert after_looks(Names(*answers), 12, machines(1, 2, 3)) == [None] * 12
 
 
 def test_a_feeder_that_is_not_ready_for_a_moment_moves_nobody() -> None:
