@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.devstore import DevStore
 
-pytestmark = pytest.mark.both_kernels
-
 NUMBERS = """\
 shards       3: {0}/numbers-00000-of-00003.tfrecord ... {0}/numbers-00002-of-00003.tfrecord
 bytes        6,564 (6.6 kB)
@@ -39,6 +37,7 @@ features = {{
 """
 
 
+@pytest.mark.both_kernels
 def test_text() -> None:
     outcome = cli("info", f"{DATA}/numbers-*")
     assert outcome == (0, NUMBERS.format(DATA, kernel.implementation), "")

@@ -211,9 +211,7 @@ async def test_a_missing_shard_is_an_error_of_its_own() -> None:
             await measure_listing(settings, Budget(limits()))
 
 
-pytestmark = pytest.mark.both_kernels
-
-
+@pytest.mark.both_kernels
 def test_this_machine() -> None:
     found = describe_machine()
     assert found.cpu

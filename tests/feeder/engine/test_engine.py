@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.client.session import State
 
 
-pytestmark = pytest.mark.both_kernels
-
-
 DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": None}
 """An order for a dataset that a test opens in its own way."""
 
