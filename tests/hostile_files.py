@@ -39,6 +39,7 @@ from streamrec.errors import ConfigError, MalformedIndex, StateError
 from streamrec.feeder.access.tokens import LEAST, MOST, Tokens, read_token
 from streamrec.feeder.operate.configuration import faults
 from streamrec.formats.shards.index import Index, ShardEntry
+from streamrec.formats.shards.key_index import KeyIndex, hashes_of
 from streamrec.plan.order.coordinates import OWN, POINTS, pack, unpack
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.plan.state.fingerprint import Fingerprint
@@ -108,8 +109,8 @@ _INDEX_BODY = INDEX.encode()[:-16]
 _HEAD = struct.Struct("<8sIIQQ")
 
 
-def _changed_index(rng: random.Random) -> bytes:
-    body = bytearray(_INDEX_BODY)
+def _changed_index(rng: random.Random, whole: bytes = _INDEX_BODY) -> bytes:
+    body = bytearray(whole)
     for _ in range(rng.randrange(1, 4)):
         if rng.randrange(3):
             at = rng.choice((12, 16, 24, *range(_HEAD.size, len(body) - 7, 4)))
@@ -125,6 +126,31 @@ def _changed_index(rng: random.Random) -> bytes:
             body = bytearray(_cut_or_flipped(rng, bytes(body)))
     digest = blake2b(body, digest_size=16).digest()
     return bytes(body) + (digest if rng.randrange(8) else rng.randbytes(16))
+
+
+KEYS = KeyIndex.of(
+    "user",
+    "bytes",
+    INDEX.entries,
+    [
+        (hashes_of([b"a", b"b", b"a"]), np.array([0, 3, 39])),
+        (hashes_of([]), np.array([], np.int64)),
+        (hashes_of([b"a"]), np.array([2])),
+    ],
+)
+_KEYS_BODY = KEYS.encode()[:-16]
+
+
+def _read_keys(data: bytes, _: Path) -> bool:
+    try:
+        keys = KeyIndex.parse(data, url="keys")
+    except MalformedIndex:
+        return False
+    assert keys.encode() == data
+    shards, records, missing = keys.find([b"a", b"b", b"c"])
+    assert 0 <= missing <= 3
+    assert all(records[shards == n].max(initial=-1) < own for n, own in enumerate(keys.counts))
+    return True
 
 
 def _read_index(data: bytes, _: Path) -> bool:
@@ -526,6 +552,7 @@ def _cut_or_flipped(rng: random.Random, data: bytes) -> bytes:
 
 TARGETS = {
     "index": Target(_changed_index, _read_index),
+    "index of a key": Target(partial(_changed_index, whole=_KEYS_BODY), _read_keys),
     "manifest": Target(partial(_changed_document, documents=(MANIFEST,)), _read_manifest),
     "task log": Target(partial(_changed_document, documents=PARTS), _read_part),
     "state": Target(_changed_state, _read_state),

@@ -13,6 +13,7 @@ from streamrec.errors import ConfigError, StateError
 from streamrec.streams.opening import checked_mix
 from streamrec.streams.which import epoch_shards
 from tests.by_day import each_once, stops
+from tests.pipeline.made_folders import make_folder
 from tests.pipeline.small_datasets import write, write_index
 from tests.support import examples
 
@@ -141,6 +142,17 @@ def test_weights_that_change(sources: dict[str, str]) -> None:
     for at in (2, 9, 25):
         later = sr.which(parts, range(at + 1, 30), state=states[at], **of)
         assert told(later) == [row for row in rows if row[0] > at]
+
+
+def test_slices_of_tfds_folders(tmp_path: Path) -> None:
+    parts = {}
+    for name in ("one", "two"):
+        parts[name] = (str(make_folder(tmp_path, name=name)), 0.5)
+        write_index(f"{parts[name][0]}/{name}-train.tfrecord*", 120)
+    values = {**ALWAYS, "lanes": 2, "batch_size": 2, "shuffle_window": 300}
+    values["split"] = {"one": "train[3:13]", "two": "train[9:]+train[8:12]"}
+    rows, _ = delivered(parts, 0, 1, 40, **values)
+    assert told(sr.which(parts, range(40), **values)) == rows
 
 
 def test_single_records(sources: dict[str, str]) -> None:

@@ -248,8 +248,10 @@ class KeyIndex:
         if magic != MAGIC or version != VERSION or kind >= len(TYPES):
             raise ValueError
         body = data[:-_DIGEST]
-        # The numbers of the header are only believed once the digest is right.
         if blake2b(body, digest_size=_DIGEST).digest() != data[-_DIGEST:]:
+            raise ValueError
+        # Each takes 16 bytes at least, so that no array below is larger than the object.
+        if max(shards, values) > len(body) // 16:
             raise ValueError
         at, arrays = _HEAD.size, []
         for dtype, count in (("<i8", shards), ("<u8", shards), ("<u4", shards), (HASH, values)):
@@ -262,8 +264,11 @@ class KeyIndex:
         records = np.frombuffer(body, _number(total), values, at)
         text = body[at + records.nbytes :]
         bounds = [0, *accumulate(lengths.tolist())]
-        is_sound = len(text) == text_bytes >= bounds[-1] and not (counts < 0).any()
-        if not is_sound or (values and int(records.max()) >= total):
+        rises = bool((hashes["high"][1:] >= hashes["high"][:-1]).all())
+        is_whole = len(text) == text_bytes >= bounds[-1]
+        if not rises or not is_whole or counts.min(initial=0) < 0:
+            raise ValueError
+        if values and int(records.max()) >= total:
             raise ValueError
         names = [text[a:b].decode(errors="surrogateescape") for a, b in pairwise(bounds)]
         return cls(
