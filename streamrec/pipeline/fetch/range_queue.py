@@ -430,6 +430,13 @@ class RangeQueue:
         return large
 
     @property
+    def missing(self) -> int:
+        """Bytes of the large record that have not been received."""
+        large = self.next_large
+        left = 0 if large is None else large.stop - int(self.planner.place_in(large.extent))
+        return left + sum(len(one.memory) - one.filled for one in self.ranges if one.in_place)
+
+    @property
     def until_next(self) -> int:
         """Requested bytes whose records come before the one that the next range is a part of."""
         # All of a large record is needed at once, as soon as the records before it are used up.

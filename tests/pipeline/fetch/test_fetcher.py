@@ -17,12 +17,18 @@ from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreU
 from streamrec.flow.pool import Prefaulter
 from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
-from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
+from streamrec.pipeline.fetch.fetcher import MOST_WAITING, MUCH_MISSING, Fetcher
 from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, RangeRead, Shards
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading import ranges
 from streamrec.plan.reading.concurrency import Concurrency
-from streamrec.plan.reading.ranges import KIB, LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
+from streamrec.plan.reading.ranges import (
+    KIB,
+    LARGEST_FIRST_RANGE,
+    WITHIN_RECORD,
+    LaneRanges,
+    MemoryPlan,
+)
 from streamrec.stores.base.protocol import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
@@ -597,3 +603,35 @@ async def test_the_shard_that_is_waited_for_is_named() -> None:
         while not fetcher.queues[1].ranges or not fetcher.queues[1].ranges[0].done:
             await fetcher.wait_for(1)
         assert fetcher.statistics()["awaited_shard"]["url"] == sorted(store.objects)[1]
+
+
+@asynchronous
+async def test_nothing_delays_a_large_record_that_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", 2 * MIB)
+    gate = asyncio.Event()
+    gate.set()
+    store = ScriptedStore(objects(100 * MIB, 100 * MIB), gate=gate)
+    async with fetching(store, lanes=2, total=1024 * MIB, known=True) as (fetcher, _):
+        for _ in range(99):
+            await asyncio.sleep(0)
+        gate.clear()
+        queue, before = fetcher.queues[0], len(store.asked)
+        assert queue.find_large(queue.ranges[0].request.extent, 0, 60 * MIB) is not None
+        fetcher._read_ahead.size = 512 * MIB
+        waiting = asyncio.create_task(fetcher.wait_for(0))
+        for _ in range(99):
+            await asyncio.sleep(0)
+        assert len(store.asked) > before + MUCH_MISSING // WITHIN_RECORD
+        assert {url for url, *_ in store.asked[before:]} == {"o0"}
+        assert max(stop for _, _, stop, _ in store.asked[before:]) == 60 * MIB
+        gate.set()
+        await waiting
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert queue.missing == 0
+        fetcher.wake()
+        for _ in range(99):
+            await asyncio.sleep(0)
+        assert {url for url, *_ in store.asked[before:]} == {"o0", "o1"}
