@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from streamrec.measure.shuffling import Mixing
     from streamrec.streams.tfds_info import TFDSInfo
 
+MOST_LINE = 2000
+"""The characters of a line about a folder."""
 MOST_LABELS = 10
 """The most names of classes that are printed of one feature."""
 
@@ -133,17 +135,18 @@ def _folder_dict(folder: TFDSInfo) -> dict[str, Any]:
 
 def _folder_text(folder: TFDSInfo) -> str:
     from streamrec.formats.examples.descriptions import as_python
-    from streamrec.report.words import RECORDS, count_of
+    from streamrec.report.words import RECORDS, clip, count_of
 
     config = f"/{folder.config}" if folder.config else ""
-    lines = [f"{'dataset':<13}{folder.name}{config} {folder.version}"]
+    facts = [("dataset", f"{folder.name}{config} {folder.version}")]
     for name, records in folder.splits.items():
-        lines.append(f"{'split':<13}{name}: {count_of(records, *RECORDS)}")
+        facts.append(("split", f"{name}: {count_of(records, *RECORDS)}"))
     for name, labels in folder.labels.items():
-        lines.append(f"{'labels':<13}{name}: {_few(labels)}")
-    lines += ["", as_python(folder.features)]
-    lines += [f"# {name!r} {why}" for name, why in folder.refused.items()]
-    return "\n".join(lines)
+        facts.append(("labels", f"{name}: {_few(labels)}"))
+    # The folder's own texts may be anything.
+    lines = [f"{what:<13}{clip(text, MOST_LINE)}" for what, text in facts]
+    refused = [clip(f"# {name!r} {why}", MOST_LINE) for name, why in folder.refused.items()]
+    return "\n".join([*lines, "", as_python(folder.features), *refused])
 
 
 def _few(labels: Sequence[str]) -> str:

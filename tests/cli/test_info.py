@@ -198,6 +198,21 @@ def test_a_folder_of_tfds(tmp_path: Path) -> None:
     assert list(from_description(facts["features"])) == ["id", "label"]
 
 
+def test_a_folder_steers_no_terminal(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    (folder / "label.labels.txt").write_text("e\x1b[31mven\n")
+    place = folder / "dataset_info.json"
+    info = {**json.loads(place.read_bytes()), "version": "1\n\x07", "configName": "a\x9bb"}
+    info["splits"][1] |= {"name": "t\x1b]0;x\x07", "filepathTemplate": "x"}
+    place.write_text(json.dumps(info))
+    place = folder / "features.json"
+    features = place.read_text().replace("scalar.Scalar", "scalar.S\\u001b[2J")
+    place.write_text(features)
+    out = in_process("info", folder).out
+    assert out.replace("\n", "").isprintable()
+    assert len(out.splitlines()) == 9
+
+
 def test_specs_of_a_folder_can_be_pasted() -> None:
     rows = streamrec.RaggedFeature.RowLengths("x/ragged_row_lengths_0")
     spec = streamrec.RaggedFeature("int64", "x/ragged_flat_values", [rows])

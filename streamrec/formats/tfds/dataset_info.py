@@ -99,7 +99,7 @@ class FolderInfo:
             found = [_split(split, table["name"], form) for split in table["splits"]]
             splits = {split.name: split for split in found}
             _check_once("split", [split.name for split in found])
-            info = cls(table["name"], table.get("configName", ""), table.get("version", ""), splits)
+            info = cls(table["name"], _text(table, "configName"), _text(table, "version"), splits)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedIndex(
                 f"this is not a {INFO} with splits and the lengths of their shards ({error!r}); "
@@ -181,6 +181,13 @@ def integer_of(number: Any) -> int:
     if type(number) not in (int, str):
         raise ValueError(f"{number!r} is not an integer")
     return int(number)
+
+
+def _text(table: Mapping[str, Any], name: str) -> str:
+    text = table.get(name, "")
+    if not isinstance(text, str):
+        raise TypeError(f"the {name} is not a text")
+    return text
 
 
 def _split(table: Mapping[str, Any], dataset: str, form: str) -> FolderSplit:

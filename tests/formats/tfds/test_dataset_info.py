@@ -106,6 +106,8 @@ def test_another_format_of_shards(form: str) -> None:
         {"splits": [{"name": "t", "shardLengths": [4], "filepathTemplate": "x\0"}]},
         {"splits": [{"name": "t", "shardLengths": [4], "filepathTemplate": "x\ud800"}]},
         {"name": "../../x"},
+        {"version": [1]},
+        {"configName": {}},
         {"splits": [{"name": "t", "shardLengths": [1], "filepathTemplate": "{WHAT}"}]},
     ],
     ids=str,
