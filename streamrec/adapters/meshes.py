@@ -6,6 +6,7 @@ all need the same batches. Nothing of a framework is imported unless its mesh wa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ REPLICAS = {
 """The dimensions whose processes need the same batches."""
 
 
-def rank_of(mesh: Any, data: Sequence[str] | None = None) -> Rank:
+def rank_of(mesh: Any, data: Iterable[str] | None = None) -> Rank:
     """Return the rank and the world size that this process reads: ``streamrec.rank_of``.
 
     Processes that differ in tensor, pipeline, context or expert parallelism alone have one rank:
@@ -60,7 +61,7 @@ def rank_of(mesh: Any, data: Sequence[str] | None = None) -> Rank:
     )
 
 
-def data_dimensions(names: Sequence[str], data: Sequence[str] | None) -> list[str]:
+def data_dimensions(names: Sequence[str], data: Iterable[str] | None) -> list[str]:
     """Return the names of the dimensions that divide the data, in the order of the mesh.
 
     Raises:
@@ -75,16 +76,29 @@ def data_dimensions(names: Sequence[str], data: Sequence[str] | None) -> list[st
                 "divides the data; name all dimensions that do, as in rank_of(mesh, data=('dp',))"
             )
         return [name for name in names if name.lower() in DATA]
-    missing = [name for name in data if name not in names]
+    wanted = _names_in(data)
+    missing = [name for name in wanted if name not in names]
     if missing:
         raise ConfigError(
             f"the mesh has no dimension {missing[0]!r}, but {', '.join(names)}; name some of these "
             "in data="
         )
-    return [name for name in names if name in data]
+    return [name for name in names if name in wanted]
 
 
-def _of_torch(mesh: Any, data: Sequence[str] | None) -> Rank:
+def _names_in(data: Any) -> list[str]:
+    """Return the names of dimensions that were given, each a text; a text is one name."""
+    names: Any = [data] if isinstance(data, str) else data
+    # A list, as an iterator gives its names only once.
+    wanted: list[Any] = list(names) if isinstance(names, Iterable) else [None]
+    if not all(isinstance(name, str) for name in wanted):
+        raise ConfigError(
+            f"data= takes the names of dimensions, as in rank_of(mesh, data=('dp',)), not {data!r}"
+        )
+    return wanted
+
+
+def _of_torch(mesh: Any, data: Iterable[str] | None) -> Rank:
     if mesh.mesh_dim_names is None:
         raise ConfigError(
             "the dimensions of the mesh have no names, so it is not known which divide the data; "
@@ -118,8 +132,8 @@ def _of_megatron(parallel_state: Any) -> Rank:
     )
 
 
-def _of_jax(mesh: Any, data: Sequence[str] | None) -> Rank:
-    from jax.sharding import NamedSharding, PartitionSpec, Sharding
+def _of_jax(mesh: Any, data: Iterable[str] | None) -> Rank:
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 
     from streamrec.adapters import jax
 
@@ -129,5 +143,10 @@ def _of_jax(mesh: Any, data: Sequence[str] | None) -> Rank:
         if data is not None:
             raise ConfigError("a sharding says itself how it divides the data; leave out data=")
         return jax.rank_of(mesh)
+    if isinstance(mesh, AbstractMesh):
+        raise ConfigError(
+            "an abstract mesh of JAX has no devices, so it does not tell where this process is; "
+            "give the Mesh that it was made of"
+        )
     names = data_dimensions(mesh.axis_names, data)
     return jax.rank_of(NamedSharding(mesh, spec(tuple(names))))

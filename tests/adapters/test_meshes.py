@@ -58,6 +58,14 @@ class TestDimensions:
         with pytest.raises(sr.ConfigError, match="no dimension 'x', but dp, tp; name some"):
             data_dimensions(["dp", "tp"], ("x",))
 
+    def test_any_form_of_names(self) -> None:
+        """One that can be read once must not leave all processes in one rank."""
+        assert data_dimensions(["dp", "tp"], iter(["dp"])) == ["dp"]
+        assert data_dimensions(["d", "p", "dp"], "dp") == ["dp"]
+        for wrong in (5, [5], [None]):
+            with pytest.raises(sr.ConfigError, match="data= takes the names of dimensions"):
+                data_dimensions(["dp", "tp"], wrong)  # type: ignore[arg-type]
+
 
 def test_something_else_is_refused() -> None:
     with pytest.raises(sr.ConfigError, match="takes a mesh, not SimpleNamespace; give it a Dev"):

@@ -484,6 +484,8 @@ class TestRankOf:
         assert sr.rank_of(jax.make_mesh((4, 2), ("fsdp", "tensor"))) == (0, 1)
         with pytest.raises(ConfigError, match="dimension 'rows'"):
             sr.rank_of(jax.make_mesh((8,), ("rows",)))
+        with pytest.raises(ConfigError, match="abstract mesh of JAX has no devices"):
+            sr.rank_of(jax.make_mesh((8,), ("data",)).abstract_mesh)
 
     def test_a_sharding_says_itself_what_it_divides(self) -> None:
         sharding = NamedSharding(jax.make_mesh((8,), ("rows",)), PartitionSpec("rows"))
