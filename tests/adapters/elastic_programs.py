@@ -240,12 +240,26 @@ def stopping_callback() -> Any:
 
 
 def lightning(part: Part) -> None:
-    """A data module of Lightning, whose loader Lightning saves."""
+    """A data module of Lightning, with the state of its loader.
+
+    Lightning saves the loader too, but passes over it where it takes the epoch for complete.
+    """
     import lightning
 
     class Data(lightning.LightningDataModule):  # type: ignore[misc, unused-ignore]
+        saved: Any = None
+
         def train_dataloader(self) -> Any:
-            return as_loader(part.stream(epochs=1), gather=True)
+            self.loader = as_loader(part.stream(epochs=1), gather=True)
+            if self.saved:
+                self.loader.load_state_dict(self.saved)
+            return self.loader
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.loader.state_dict()
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            self.saved = state_dict
 
     class Module(lightning.LightningModule):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:

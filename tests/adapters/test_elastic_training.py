@@ -63,7 +63,8 @@ def run(source: str, place: Path, seed: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run(source, tmp_path_factory.mktemp("chain"), 0)
+    """It also stops at the very end of an epoch."""
+    return run(source, tmp_path_factory.mktemp("chain"), 4)
 
 
 def alone(source: str, **order: Any) -> list[list[Any]]:
@@ -92,7 +93,7 @@ def test_it_trains_as_one_rank_that_never_stops(
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 8])
 def test_from_wherever_it_stopped(source: str, tmp_path: Path, seed: int) -> None:
     trained = run(source, tmp_path, seed)
     for trainer in trained:
