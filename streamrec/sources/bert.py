@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError
-from streamrec.sources.bert_text import document_end, documents_of, list_files
 from streamrec.sources.source import Block, Option, SourceKind, files_digest, files_of
 from streamrec.sources.text_pieces import text_pieces, total_bytes
 
@@ -62,6 +61,8 @@ class BertText:
         The last piece has what is left over, too: a document alone would have no other for the
         second parts of its pairs.
         """
+        from streamrec.sources.bert_text import document_end
+
         previous: list[TextPiece] = []
         gathered: list[TextPiece] = []
         size = 0
@@ -77,6 +78,7 @@ class BertText:
 
     def read(self, piece: list[TextPiece], refuse: Refuse) -> Block:
         """Make the records of documents, in a random order."""
+        from streamrec.sources.bert_text import documents_of
         from streamrec.values.columns import BytesColumn
 
         documents = [document for part in piece for document in documents_of(part, refuse)]
@@ -121,7 +123,7 @@ def open_bert(
     if input_files_prefix and not metadata_files:
         raise ConfigError("--input-files-prefix needs --metadata-files; add it, or leave both")
     from streamrec.sources.bert_records import BertForm, BertRecords
-    from streamrec.sources.bert_text import WordPieces
+    from streamrec.sources.bert_text import WordPieces, list_files
 
     settings = BertForm(**form)
     settings.check()
