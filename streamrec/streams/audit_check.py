@@ -29,7 +29,7 @@ from streamrec.plan.order.mixture import lasting_text
 from streamrec.plan.state.fingerprint import AS_IT_COMES
 from streamrec.stores.blocking import BlockingStores
 from streamrec.streams.audit_log import SUFFIX, name_of
-from streamrec.streams.audit_part import LARGEST, Part, RecordList, digest_of
+from streamrec.streams.audit_part import LARGEST, Part, RecordList, Spans, common, digest_of, union
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
 from streamrec.streams.start import LOGGED
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
     Expected = tuple[LoggedStep, Numbers, Sequence[str]]
     """A step of a log, the rows that the settings give for it, and the shards."""
-    Spans = list[tuple[int, int]]
 
 AT_ONCE = 32
 """Objects of a log that are read at the same time."""
@@ -337,7 +336,7 @@ def gaps_in(ranks: Sequence[RankReport]) -> Iterator[str]:
         if lacking < world_size:
             yield f"the log has nothing of rank {lacking} of {world_size}"
         else:
-            whole += _common(list(of.values()))
+            whole += common(list(of.values()))
     for (_, begin), (end, _) in pairwise(union(whole)):
         named = [f"{one.rank} of {one.world_size}" for one in ranks if not _has(one, begin)]
         steps = f"step {begin} is" if end == begin + 1 else f"steps {begin} to {end - 1} are"
@@ -346,26 +345,6 @@ def gaps_in(ranks: Sequence[RankReport]) -> Iterator[str]:
 
 def _has(rank: RankReport, step: int) -> bool:
     return any(begin <= step < end for begin, end in rank.spans)
-
-
-def union(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Return spans that do not overlap and have all steps of some spans, in their order."""
-    joined: Spans = []
-    for begin, end in sorted(spans):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        elif end > begin:
-            joined.append((begin, end))
-    return joined
-
-
-def _common(each: Sequence[Spans]) -> Spans:
-    """Return the steps that all of some ranks have."""
-    common = each[0]
-    for other in each[1:]:
-        pairs = ((max(a, c), min(b, d)) for a, b in common for c, d in other)
-        common = union(pair for pair in pairs if pair[0] < pair[1])
-    return common
 
 
 OF_THE_ORDER = ("shuffle", "seed", "shuffle_window", "lanes")

@@ -6,7 +6,7 @@ import json
 import zlib
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from streamrec.plan.state.position import MOST_SKIPPED
 from streamrec.plan.state.resume_point import read_resume_point
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -378,3 +378,27 @@ def read_varint(content: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at + place + 1
     raise ValueError("a number is incomplete")
+
+
+Spans: TypeAlias = list[tuple[int, int]]
+"""Steps, each span without its end."""
+
+
+def union(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Return spans that do not overlap and have all steps of some spans, in their order."""
+    joined: Spans = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        elif end > begin:
+            joined.append((begin, end))
+    return joined
+
+
+def common(each: Sequence[Spans]) -> Spans:
+    """Return the steps that all of some ranks have."""
+    common = each[0]
+    for other in each[1:]:
+        pairs = ((max(a, c), min(b, d)) for a, b in common for c, d in other)
+        common = union(pair for pair in pairs if pair[0] < pair[1])
+    return common

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.errors import ConfigError, ObjectNotFound
-from streamrec.streams.audit_check import AuditReport, RankReport, check_audit, gaps_in, union
-from streamrec.streams.audit_part import Part, RecordList
+from streamrec.streams.audit_check import AuditReport, RankReport, check_audit, gaps_in
+from streamrec.streams.audit_part import Part, RecordList, union
 from tests.by_day import each_once
 from tests.pipeline.small_datasets import write, write_index
 from tests.streams.test_audit_log import BY_RECORD, ORDER, follow
