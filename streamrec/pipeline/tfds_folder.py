@@ -11,6 +11,7 @@ from streamrec.formats.tfds.dataset_info import INFO, FolderInfo
 from streamrec.formats.tfds.folder_features import FEATURES, FolderFeatures
 from streamrec.plan.order.shard_order import ShardPart
 from streamrec.stores.base.protocol import ObjectInfo
+from streamrec.stores.base.source_text import with_one_name
 from streamrec.stores.open import read_beside
 
 if TYPE_CHECKING:
@@ -135,4 +136,4 @@ def place_in(folder: str, name: str) -> str:
     """Return the place of an object in a folder; a query of http stays behind it."""
     # A folder is a plain name: what is escaped in it stands for itself.
     place, mark, query = folder.partition("?") if is_http(folder) else (folder, "", "")
-    return f"{unescape(place).rstrip('/')}/{name}{mark}{query}"
+    return f"{unescape(with_one_name(place)).rstrip('/')}/{name}{mark}{query}"

@@ -206,6 +206,13 @@ def test_a_split_that_is_not_there(folder: Path) -> None:
     fails(folder, ConfigError, "made has no split 'valid'", split="valid")
 
 
+def test_a_url_of_a_file_may_be_encoded(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "100% é")
+    assert sorted(read(folder.as_uri(), "train")) == ids_of("train")
+    assert sorted(read(f"file://{folder}", "train")) == ids_of("train")
+    assert sr.tfds_info(folder.as_uri()).splits == {"train": 17, "test": 3}
+
+
 def test_a_damaged_document(folder: Path) -> None:
     (folder / "dataset_info.json").write_text("{")
     fails(folder, MalformedIndex, "not a JSON object")

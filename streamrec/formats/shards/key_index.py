@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from streamrec.config.places import is_http
 from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.shards.index import KEYS, SUFFIX
 
@@ -60,6 +61,7 @@ def key_url(index: str, feature: str) -> str:
         raise ConfigError(f"{feature!r} is no name of a feature; correct it")
     before, suffix, ending = index.rpartition(SUFFIX)
     name = f".{quote(feature, safe='')}{KEYS}"
+    name = quote(name) if is_http(index) else name  # its URLs are encoded
     return f"{before}{name}{ending}" if suffix else f"{index}{name}"
 
 

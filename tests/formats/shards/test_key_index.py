@@ -108,7 +108,11 @@ def test_a_shard_of_another_content_is_not_known() -> None:
 def test_where_it_stands() -> None:
     assert key_url("s3://b/train.streamrec-index", "user") == "s3://b/train.user.streamrec-keys"
     signed = key_url("https://h/train.streamrec-index?s=1", "a/b c")
-    assert signed == "https://h/train.a%2Fb%20c.streamrec-keys?s=1"
+    # The object has the name that the others have; a URL of http is encoded.
+    assert (
+        key_url("s3://b/train.streamrec-index", "a/b c") == "s3://b/train.a%2Fb%20c.streamrec-keys"
+    )
+    assert signed == "https://h/train.a%252Fb%2520c.streamrec-keys?s=1"
     assert key_url("s3://b/other", "user") == "s3://b/other.user.streamrec-keys"
     assert is_companion("train.user.streamrec-keys")
 
