@@ -23,8 +23,8 @@ from streamrec import errors
 
 if TYPE_CHECKING:
     from streamrec.adapters.meshes import rank_of as rank_of
-    from streamrec.config import Episodes as Episodes
     from streamrec.config import Pack as Pack
+    from streamrec.config import Window as Window
     from streamrec.config.places import escape as escape
     from streamrec.datasets.dataset_manifest import labels as labels
     from streamrec.datasets.merge_shards import merge_index as merge_index
@@ -84,7 +84,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "streamrec.adapters.meshes": "rank_of",
-    "streamrec.config": "Episodes Pack",
+    "streamrec.config": "Pack Window",
     "streamrec.config.places": "escape",
     "streamrec.errors": " ".join(errors.__all__),
     "streamrec.feeder.engine.engine": "start_engine",

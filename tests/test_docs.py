@@ -321,7 +321,7 @@ def test_what_determines_the_order_is_marked() -> None:
     assert marked == {
         *("source", "batch_size", "shuffle", "seed", "shuffle_window", "lanes"),
         *("filter", "map", "pack", "length_buckets", "index", "ordered", "weights", "exhausted"),
-        *("split", "episodes"),
+        *("split", "window"),
     }
 
 

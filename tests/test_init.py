@@ -17,12 +17,12 @@ from streamrec import errors
 from tests.forked_children import in_forked_child
 
 PUBLIC = [
-    "Arrays", "Batch", "BytesColumn", "BytesList", "Episodes", "Example", "Feature",
+    "Arrays", "Batch", "BytesColumn", "BytesList", "Example", "Feature",
     "FeatureList", "FeatureLists", "Features", "FixedLenFeature", "FixedLenSequenceFeature",
     "FloatList", "Image",
     "Int64List", "Pack", "Ragged", "RaggedFeature", "SequenceExample", "ShapedFeature",
     "ShardedWriter", "Sparse", "SparseFeature", "Stream", "TFDSInfo", "TFRecordWriter",
-    "VarLenFeature", "__version__", "connect", "decode_and_crop_jpeg", "decode_image",
+    "VarLenFeature", "Window", "__version__", "connect", "decode_and_crop_jpeg", "decode_image",
     "decode_jpeg", "decode_png",
     "decode_raw", "encode_example", "encode_examples", "encode_jpeg", "encode_png",
     "encode_sequence_example", "encode_sequence_examples", "escape", "infer_features",

@@ -239,7 +239,7 @@ class TFRecordDatasink(Datasink):  # type: ignore[misc]
 
 
 OURS = {
-    *("engine", "episodes", "epochs", "filter", "lanes", "length_buckets", "ordered", "pack"),
+    *("engine", "epochs", "filter", "lanes", "length_buckets", "ordered", "pack", "window"),
     *("rank", "remainder", "shuffle", "steps_per_epoch", "world_size"),
 }
 """The settings of a stream that read tasks have of their own, or that would change their parts."""

@@ -4,7 +4,7 @@ Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 """
 
 from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
-from streamrec.config.episodes import Episodes
 from streamrec.config.lazy_settings import validate
+from streamrec.config.window import Window
 
-__all__ = ["Compression", "DatasetSettings", "Episodes", "Pack", "StreamSettings", "validate"]
+__all__ = ["Compression", "DatasetSettings", "Pack", "StreamSettings", "Window", "validate"]

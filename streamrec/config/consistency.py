@@ -146,7 +146,7 @@ def _hindrance(settings: DatasetSettings) -> str | None:
         )
     if settings.batch_size is None:
         return "the stream has single records, whose steps depend on the ranks; set batch_size"
-    for stage in ("filter", "pack", "episodes"):
+    for stage in ("filter", "pack", "window"):
         if getattr(settings, stage) is not None:
             return (
                 f"with {stage} the step of a record is known only when it has been read; give the "
@@ -194,13 +194,13 @@ def _ordered(ordered: bool, others: Known) -> None:
         )
 
 
-def _episodes(episodes: object, others: Known) -> None:
+def _window(window: object, others: Known) -> None:
     """Refuse windows of steps beside what works on whole records.
 
     Raises:
         ValueError: The other settings do not go with them.
     """
-    if episodes is None:
+    if window is None:
         return
     if others.get("pack") is not None:
         raise ValueError("cuts windows of one length, which need no pack; leave pack out")
@@ -209,7 +209,7 @@ def _episodes(episodes: object, others: Known) -> None:
 
 
 def _length_buckets(buckets: int | None, others: Known) -> None:
-    if buckets is not None and others.get("episodes") is not None:
+    if buckets is not None and others.get("window") is not None:
         raise ValueError(
             "has no effect on windows of episodes, which are all of one length; leave it out"
         )
@@ -306,7 +306,7 @@ CHECKS: dict[str, Callable[[Any, Known], None]] = {
     "weights": _weights,
     "exhausted": _ends,
     "ordered": _ordered,
-    "episodes": _episodes,
+    "window": _window,
     "length_buckets": _length_buckets,
     "on_corrupt": _on_corrupt,
     "corrupt_budget": _corrupt_budget,

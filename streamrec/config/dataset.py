@@ -18,7 +18,6 @@ from streamrec.config.cache_and_audit import (
     read_cache,
 )
 from streamrec.config.consistency import CHECKS
-from streamrec.config.episodes import Episodes, plain_episodes, read_episodes
 from streamrec.config.excluded import excluded_in_full, read_excluded
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.plain_values import (
@@ -39,6 +38,7 @@ from streamrec.config.plain_values import (
     text,
 )
 from streamrec.config.split_text import split_parts
+from streamrec.config.window import Window, plain_window, read_window
 from streamrec.errors import ConfigError
 from streamrec.masking import Hidden
 
@@ -277,7 +277,7 @@ _KINDS: Mapping[str, Kind] = {
     "map": _FUNCTION_OR_NONE,
     "transform": _FUNCTION_OR_NONE,
     "pack": either(NONE, _plain_pack),
-    "episodes": either(NONE, plain_episodes),
+    "window": either(NONE, plain_window),
     "length_buckets": either(NONE, integer(2, 4096)),
     "check_crc": flag,
     "on_corrupt": one_of("raise", "skip", "quarantine"),
@@ -353,7 +353,7 @@ class DatasetSettings(LazySettings):
     """A function from a batch to the columns that are delivered."""
     pack: Annotated[Pack | None, BeforeValidator(_pack)] = None
     """The packing of sequences into rows of one length; a batch then consists of packs."""
-    episodes: Annotated[Episodes | None, BeforeValidator(read_episodes)] = None
+    window: Annotated[Window | None, BeforeValidator(read_window)] = None
     """The windows of steps that are cut out of episodes; a batch then consists of windows."""
     length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
     """The number of buckets for records of similar length; a batch is drawn from one of them."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamrec.config.cache_and_audit import Kept
     from streamrec.config.dataset import Pack
-    from streamrec.config.episodes import Episodes
+    from streamrec.config.window import Window
 
 
 class TensorFlowDType(Protocol):
@@ -146,7 +146,7 @@ class StreamKeywords(ColumnKeywords, total=False):
     map: Function | None
     transform: Function | None
     pack: Pack | None
-    episodes: Episodes | None
+    window: Window | None
 
 
 class MixColumnKeywords(ColumnKeywords, total=False):

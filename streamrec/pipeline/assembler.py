@@ -383,7 +383,7 @@ def _decoder(
         fill_picture=pictures.fill if pictures else decode_anew,
         mapped=mapped,
         limits=plan.limits,
-        episodes=plan.settings.episodes,
+        window=plan.settings.window,
     )
 
 

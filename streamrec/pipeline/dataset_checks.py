@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_order import ShardPart
 
 
-STAGES = ("pack", "episodes", "filter")
+STAGES = ("pack", "window", "filter")
 
 
 def uncounting_stage(settings: DatasetSettings) -> str:

@@ -302,8 +302,8 @@ class Identity:
     def _stages(self) -> str:
         pack, buckets = self._settings.pack, self._settings.length_buckets
         named = str(pack) if pack else f"{buckets}{BUCKETS}" if buckets else ""
-        episodes = str(self._settings.episodes or "")
-        return ", ".join(filter(None, [self._functions.in_lanes, episodes, named]))
+        window = str(self._settings.window or "")
+        return ", ".join(filter(None, [self._functions.in_lanes, window, named]))
 
 
 def _of_shards(chunks: Chunks, first: int, last: int) -> Chunks:

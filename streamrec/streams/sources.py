@@ -136,7 +136,7 @@ def can_jump(settings: object) -> bool:
     """Return whether settings tell the place after some steps: an index counts all records."""
     if not isinstance(settings, StreamSettings) or settings.index is None:
         return False
-    stages = (settings.weights, settings.filter, settings.pack, settings.episodes)
+    stages = (settings.weights, settings.filter, settings.pack, settings.window)
     return stages == (None,) * 4
 
 

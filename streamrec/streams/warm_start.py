@@ -60,7 +60,7 @@ def can_warm_start(settings: DatasetSettings) -> bool:
 
     Packs would be begun twice, and what is skipped counted twice.
     """
-    stages = (settings.weights, settings.pack, settings.episodes)
+    stages = (settings.weights, settings.pack, settings.window)
     holds = any(stage is not None for stage in stages)
     calls = any(getattr(settings, name) is not None for name in FUNCTIONS)
     leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None

@@ -94,7 +94,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "map": None,
         "transform": None,
         "pack": None,
-        "episodes": None,
+        "window": None,
         "length_buckets": None,
         "check_crc": True,
         "on_corrupt": "raise",

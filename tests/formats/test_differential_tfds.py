@@ -44,10 +44,10 @@ def test_values(name: str, tmp_path: Path) -> None:
 def test_windows_of_episodes(tmp_path: Path) -> None:
     features, rows = episodes([100, 3, 100])
     folder = write_folder(tmp_path, "episodes", features, {"train": rows}, shards=2)
-    theirs, settings = their_rows(folder), sr.Episodes(4, stride=3, pad=None)
+    theirs, settings = their_rows(folder), sr.Window(4, stride=3, pad=None)
     found = []
     with sr.open(
-        folder, split="train", episodes=settings, batch_size=16, shuffle=True, engine="thread"
+        folder, split="train", window=settings, batch_size=16, shuffle=True, engine="thread"
     ) as stream:
         for batch in stream:
             for row, number in enumerate(batch["row"].tolist()):

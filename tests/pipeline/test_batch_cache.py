@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec import Pack
 from streamrec.config import DatasetSettings
-from streamrec.config.episodes import Episodes
+from streamrec.config.window import Window
 from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed, TruncatedShard
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task
@@ -461,7 +461,7 @@ CHANGES: dict[str, Any] = {
     "on_corrupt": "skip",
     "corrupt_budget": 7,
     "compression": "gzip",
-    "episodes": Episodes(2),
+    "window": Window(2),
     "split": "train",
 }
 """Another value of each setting that is in a key; ``None`` for those that are refused, or of mixes.

@@ -73,7 +73,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{place}/e-*.tfrecord"
 
 
-def expected(number: int, first: int, setting: sr.Episodes) -> dict[str, Any]:
+def expected(number: int, first: int, setting: sr.Window) -> dict[str, Any]:
     """Cut one window out of an episode."""
     one, last = episode(number), LENGTHS[number] - 1
     count = {name: setting.steps_of(name) for name in ("image", "action", "text")}
@@ -102,17 +102,17 @@ def names(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 SETTINGS = {
-    "end": sr.Episodes(3),
-    "start": sr.Episodes(3, stride=2, pad="start"),
-    "inside": sr.Episodes(3, stride=2, pad=None, future={"action": 2}),
-    "one": sr.Episodes(1, pad=None),
+    "end": sr.Window(3),
+    "start": sr.Window(3, stride=2, pad="start"),
+    "inside": sr.Window(3, stride=2, pad=None, future={"action": 2}),
+    "one": sr.Window(1, pad=None),
 }
 
 
 @pytest.mark.parametrize(("name", "shuffle"), each_once([*SETTINGS], [False, True]))
 def test_windows_are_those_of_numpy(source: str, name: str, shuffle: bool) -> None:
     setting = SETTINGS[name]
-    with sr.open(source, FEATURES, episodes=setting, shuffle=shuffle, **FEW) as stream:
+    with sr.open(source, FEATURES, window=setting, shuffle=shuffle, **FEW) as stream:
         found = rows(stream)
     wanted = [
         (number, int(first))
@@ -129,18 +129,18 @@ def test_windows_are_those_of_numpy(source: str, name: str, shuffle: bool) -> No
 
 @given(steps=st.integers(0, 30), length=st.integers(1, 9), stride=st.integers(1, 9))
 def test_first_steps(steps: int, length: int, stride: int) -> None:
-    inside = first_steps(steps, sr.Episodes(length, stride, pad=None)).tolist()
+    inside = first_steps(steps, sr.Window(length, stride, pad=None)).tolist()
     assert inside == [k for k in range(0, steps, stride) if k + length <= steps]
-    end = first_steps(steps, sr.Episodes(length, stride)).tolist()
+    end = first_steps(steps, sr.Window(length, stride)).tolist()
     assert end == list(range(0, steps, stride))
-    start = first_steps(steps, sr.Episodes(length, stride, pad="start")).tolist()
+    start = first_steps(steps, sr.Window(length, stride, pad="start")).tolist()
     assert start == [k - length + 1 for k in end]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_resume_goes_on_at_each_step(source: str, shuffle: bool, mixed: bool) -> None:
-    settings: dict[str, Any] = {**FEW, "episodes": sr.Episodes(3), "shuffle": shuffle}
+    settings: dict[str, Any] = {**FEW, "window": sr.Window(3), "shuffle": shuffle}
 
     def opened() -> Any:
         if not mixed:
@@ -160,7 +160,7 @@ def test_a_resume_goes_on_at_each_step(source: str, shuffle: bool, mixed: bool) 
 
 
 def test_global_batches_do_not_depend_on_the_ranks(source: str) -> None:
-    settings: dict[str, Any] = {**FEW, "episodes": sr.Episodes(2), "shuffle": True}
+    settings: dict[str, Any] = {**FEW, "window": sr.Window(2), "shuffle": True}
     settings |= {"steps_per_epoch": 5}
     with sr.open(source, FEATURES, **{**settings, "batch_size": 4}) as stream:
         alone = [sorted(names(rows([batch]))) for batch in stream]
@@ -177,22 +177,22 @@ def test_a_filter_sees_whole_episodes(source: str) -> None:
     def long(columns: Any) -> Any:
         return np.diff(columns["text"].row_splits) > 7
 
-    with sr.open(source, FEATURES, episodes=sr.Episodes(2), filter=long, **FEW) as stream:
+    with sr.open(source, FEATURES, window=sr.Window(2), filter=long, **FEW) as stream:
         assert {number for number, _ in names(rows(stream))} == {3, 7}
 
 
 @pytest.mark.parametrize(
     ("features", "setting", "why"),
     [
-        ({**FEATURES, "image": sr.Image(sequence=True)}, sr.Episodes(2), "need one size"),
-        (FEATURES, sr.Episodes(2, future={"actoin": 2}), "did you mean 'action'"),
-        ({"episode": FEATURES["episode"]}, sr.Episodes(2), "no feature holds a step's values"),
+        ({**FEATURES, "image": sr.Image(sequence=True)}, sr.Window(2), "need one size"),
+        (FEATURES, sr.Window(2, future={"actoin": 2}), "did you mean 'action'"),
+        ({"episode": FEATURES["episode"]}, sr.Window(2), "no feature holds a step's values"),
     ],
 )
 def test_features_that_cannot_be_cut(source: str, features: Any, setting: Any, why: str) -> None:
     with (
         pytest.raises(ConfigError, match=why),
-        sr.open(source, features, episodes=setting, **FEW) as stream,
+        sr.open(source, features, window=setting, **FEW) as stream,
     ):
         next(stream)
 
@@ -208,14 +208,14 @@ def test_features_that_cannot_be_cut(source: str, features: Any, setting: Any, w
 )
 def test_wrong_arguments(values: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        sr.Episodes(**values)
+        sr.Window(**values)
 
 
 def test_settings_that_do_not_go_together(source: str) -> None:
-    with pytest.raises(ConfigError, match="'episodes' needs the features of the steps"):
-        sr.open(source, episodes=sr.Episodes(2))
+    with pytest.raises(ConfigError, match="'window' needs the features of the steps"):
+        sr.open(source, window=sr.Window(2))
     with pytest.raises(ConfigError, match="which need no pack"):
-        sr.open(source, FEATURES, episodes=sr.Episodes(2), pack=sr.Pack(8))
+        sr.open(source, FEATURES, window=sr.Window(2), pack=sr.Pack(8))
 
 
 def test_features_of_different_lengths(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_features_of_different_lengths(tmp_path: Path) -> None:
     features = {"a": sr.VarLenFeature("int64"), "b": sr.VarLenFeature("int64")}
     with (
         pytest.raises(WrongFeatureType, match="the episode has 3 steps here, and 2 in feature 'a'"),
-        sr.open(tmp_path / "x.tfrecord", features, episodes=sr.Episodes(2), **FEW) as stream,
+        sr.open(tmp_path / "x.tfrecord", features, window=sr.Window(2), **FEW) as stream,
     ):
         next(stream)
 
@@ -236,14 +236,14 @@ def test_a_damaged_picture_names_its_record(tmp_path: Path) -> None:
     features = {"image": FEATURES["image"]}
     with (
         pytest.raises(MalformedImage) as caught,
-        sr.open(tmp_path / "x.tfrecord", features, episodes=sr.Episodes(1), **FEW) as stream,
+        sr.open(tmp_path / "x.tfrecord", features, window=sr.Window(1), **FEW) as stream,
     ):
         list(stream)
     assert (caught.value.record, caught.value.feature) == (1, "image")
 
 
 def test_a_state_of_more_windows_than_an_episode_has(source: str) -> None:
-    settings: dict[str, Any] = {**FEW, "lanes": 1, "episodes": sr.Episodes(2), "batch_size": 2}
+    settings: dict[str, Any] = {**FEW, "lanes": 1, "window": sr.Window(2), "batch_size": 2}
     with sr.open(source, FEATURES, **settings) as stream:
         next(stream)
         position = Position.from_dict(stream.state_dict())
@@ -257,7 +257,7 @@ def test_a_state_of_more_windows_than_an_episode_has(source: str) -> None:
 
 @pytest.mark.parametrize("engine", ["process", None])
 def test_each_engine_cuts_windows(source: str, engine: Any) -> None:
-    settings: dict[str, Any] = {**FEW, "episodes": sr.Episodes(2, future={"action": 1})}
+    settings: dict[str, Any] = {**FEW, "window": sr.Window(2, future={"action": 1})}
     with sr.open(source, FEATURES, **settings) as stream:
         expected = names(rows(stream))
     with sr.open(source, FEATURES, **{**settings, "engine": engine}) as stream:
@@ -267,10 +267,10 @@ def test_each_engine_cuts_windows(source: str, engine: Any) -> None:
 def test_a_feeder_cuts_windows(source: str) -> None:
     plain: dict[str, Any] = {"length": 2, "stride": 2, "future": {"text": 1}}
     settings = {n: value for n, value in FEW.items() if n not in ("engine", "batch_size")}
-    dataset = settings_of(source, features=describe(FEATURES), episodes=plain, **settings)
+    dataset = settings_of(source, features=describe(FEATURES), window=plain, **settings)
     with serving(dataset) as address, sr.connect(f"{address}/data", batch_size=3) as stream:
         found = names(rows(stream))
-    with sr.open(source, FEATURES, episodes=sr.Episodes(**plain), **FEW) as stream:
+    with sr.open(source, FEATURES, window=sr.Window(**plain), **FEW) as stream:
         assert names(rows(stream)) == found
 
 
@@ -283,14 +283,14 @@ def test_the_bytes_of_rows_that_share_a_record() -> None:
 
 
 def test_no_audit_log_of_windows(source: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {**FEW, "episodes": sr.Episodes(2), "audit": str(tmp_path)}
+    settings: dict[str, Any] = {**FEW, "window": sr.Window(2), "audit": str(tmp_path)}
     with sr.open(source, FEATURES, **settings) as stream:
         with pytest.raises(ConfigError, match="an audit log does not go with episodes"):
             next(stream)
 
 
 def test_episodes_that_give_no_window(source: str) -> None:
-    settings: dict[str, Any] = {**FEW, "episodes": sr.Episodes(50, pad=None), "epochs": None}
+    settings: dict[str, Any] = {**FEW, "window": sr.Window(50, pad=None), "epochs": None}
     with sr.open(source, FEATURES, **settings) as stream:
         with pytest.raises(DataError, match="episodes gave no window"):
             next(stream)

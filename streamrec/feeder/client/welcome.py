@@ -114,7 +114,7 @@ def _contents(settings: DatasetSettings) -> dict[str, Any]:
         **{name: getattr(settings, name) for name in CONTENTS},
         **{name: one and name_of(one) for name, one in functions.items()},
         "pack": settings.pack and asdict(settings.pack),
-        "episodes": settings.episodes and asdict(settings.episodes),
+        "window": settings.window and asdict(settings.window),
     }
 
 

@@ -32,7 +32,7 @@ from streamrec.values.columns import BytesColumn, Ragged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.config.episodes import Episodes
+    from streamrec.config.window import Window
     from streamrec.formats.examples.faults import UrlOf
     from streamrec.formats.examples.needs import FillPicture, Make, Share
     from streamrec.kernel.contract import Allocate
@@ -43,12 +43,12 @@ FIRST, MASK = "window/first", "window/mask"
 """The columns with the number of each window's first step, and whether its steps are there."""
 
 
-def first_steps(steps: int, episodes: Episodes) -> Indices:
+def first_steps(steps: int, window: Window) -> Indices:
     """Return the first step of each window of an episode of so many steps; below 0: padding."""
-    if episodes.pad is None:
-        return np.arange(0, steps - episodes.length + 1, episodes.stride)
-    begins = np.arange(0, steps, episodes.stride)
-    return begins if episodes.pad == "end" else begins - episodes.length + 1
+    if window.pad is None:
+        return np.arange(0, steps - window.length + 1, window.stride)
+    begins = np.arange(0, steps, window.stride)
+    return begins if window.pad == "end" else begins - window.length + 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EpisodeSpecs:
     """The specs of single pictures of steps."""
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any], episodes: Episodes) -> EpisodeSpecs:
+    def of(cls, plain: Mapping[str, Any], window: Window) -> EpisodeSpecs:
         """Check the features in their plain form.
 
         Raises:
@@ -70,10 +70,10 @@ class EpisodeSpecs:
         if is_pair(plain):
             raise ConfigError("episodes are Examples, and these features are of SequenceExamples")
         specs = from_description(plain)
-        for name in episodes.future or {}:
+        for name in window.future or {}:
             if name not in specs:
                 hint = did_you_mean(name, specs, f"there are {', '.join(specs)}")
-                raise ConfigError(f"future of Episodes names the feature {name!r}; {hint}")
+                raise ConfigError(f"future of Window names the feature {name!r}; {hint}")
         several = {n: s for n, s in specs.items() if isinstance(s, Image) and s.sequence}
         for name, spec in several.items():
             if spec.size is None:
@@ -91,7 +91,7 @@ class EpisodeParser:
 
     Args:
         plain: The features in their plain form.
-        episodes: The setting.
+        window: The setting.
         allocate: As in ``FeatureParser``.
         share: As in ``FeatureParser``.
         fill_picture: As in ``FeatureParser``.
@@ -104,21 +104,21 @@ class EpisodeParser:
     def __init__(
         self,
         plain: Mapping[str, Any],
-        episodes: Episodes,
+        window: Window,
         *,
         allocate: Allocate = fresh,
         share: Share = one_by_one,
         fill_picture: FillPicture = decode_anew,
         claims: Claims | None = None,
     ) -> None:
-        self._episodes = episodes
+        self._window = window
         self._claims = claims or Claims()
-        specs = EpisodeSpecs.of(plain, episodes)
+        specs = EpisodeSpecs.of(plain, window)
         self._names = {name: feature_of(name, spec) for name, spec in specs.whole.items()}
         self._parser = FeatureParser(specs.whole, pad=False, claims=self._claims)
         # Of pictures alone: other values are as large as in their records.
         self.row_bytes = sum(
-            math.prod((*spec.size, spec.channels, episodes.steps_of(name)))
+            math.prod((*spec.size, spec.channels, window.steps_of(name)))
             for name, spec in specs.pictures.items()
             if spec.size is not None
         )
@@ -164,7 +164,7 @@ class EpisodeParser:
             }
         except ColumnFault as fault:
             raise explain(fault, rows, {}, sequence=False, url_of=url_of) from None
-        inside = rows.steps[:, None] + np.arange(self._episodes.length)
+        inside = rows.steps[:, None] + np.arange(self._window.length)
         made[FIRST] = rows.steps.copy()
         made[MASK] = (inside >= 0) & (inside < steps[of_row, None])
         return made
@@ -199,7 +199,7 @@ class EpisodeParser:
         if not isinstance(column, Ragged):
             repeated: Column = _pick(column, of_row)
             return repeated
-        count = self._episodes.steps_of(name)
+        count = self._window.steps_of(name)
         inside = begins[:, None] + np.arange(count)
         # Outside of the episode, its first or last step is repeated.
         inside = np.clip(inside, 0, np.maximum(steps[of_row] - 1, 0)[:, None])

@@ -11,8 +11,8 @@ from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import (
+    CropWindow,
     OutputForm,
-    Window,
     at_least,
     fill_resized,
     library,
@@ -143,7 +143,7 @@ def _column_of(pictures: Arrays, spec: Image) -> npt.NDArray[Any] | Arrays:
 
 def _output_form(spec: Image, max_pixels: int) -> OutputForm:
     """Return the form of the pictures; a window is in pixels of the whole, not of a fraction."""
-    window = None if spec.crop is None else Window(*spec.crop)
+    window = None if spec.crop is None else CropWindow(*spec.crop)
     least = at_least(None if window else spec.resize)
     return OutputForm(
         4 if spec.dtype == "float32" else spec.channels,

@@ -19,9 +19,9 @@ from streamrec.config.machine import MOST_PIXELS
 from streamrec.errors import ConfigError, MalformedImage, UnsupportedFormat
 from streamrec.formats.images.jpeg import read as read_jpeg
 from streamrec.formats.images.picture import (
+    CropWindow,
     OutputForm,
     Picture,
-    Window,
     check_channels,
     check_size,
     is_fast,
@@ -214,7 +214,7 @@ def decode_and_crop_jpeg(
     if window.shape != (4,) or window.dtype.kind not in "iu":
         raise ConfigError(f"crop_window must be [y, x, height, width], not {crop_window!r}")
     wanted = OutputForm(
-        channels, dct_method=dct_method, window=Window(*window.tolist()), max_pixels=max_pixels
+        channels, dct_method=dct_method, window=CropWindow(*window.tolist()), max_pixels=max_pixels
     )
     return read_picture(contents, wanted, ("JPEG",)).decode()
 

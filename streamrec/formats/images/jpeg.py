@@ -18,9 +18,9 @@ import numpy as np
 
 from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat
 from streamrec.formats.images.picture import (
+    CropWindow,
     OutputForm,
     Picture,
-    Window,
     bands,
     check_channels,
     check_size,
@@ -48,7 +48,7 @@ _OF_THREAD = threading.local()
 
 
 def decode_region(
-    contents: memoryview, window: Window, fast: bool, out: npt.NDArray[np.uint8]
+    contents: memoryview, window: CropWindow, fast: bool, out: npt.NDArray[np.uint8]
 ) -> bool:
     """Decode a window of a JPEG alone.
 
@@ -75,7 +75,7 @@ def decode_region(
     return True
 
 
-def _corners(window: Window) -> tuple[int, int, int, int]:
+def _corners(window: CropWindow) -> tuple[int, int, int, int]:
     return window.top, window.left, window.top + window.height, window.left + window.width
 
 
@@ -155,7 +155,7 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
         else:
             _decode(contents, "Gray" if channels == 1 else "RGB", wanted, out)
 
-    def fill_part(window: Window, out: npt.NDArray[Any]) -> bool:
+    def fill_part(window: CropWindow, out: npt.NDArray[Any]) -> bool:
         fast = is_fast(wanted.dct_method)
         return is_named and not inks and decode_region(contents, window, fast, out)
 

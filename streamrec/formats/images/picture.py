@@ -84,7 +84,7 @@ _DCT_METHODS = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
 """TensorFlow's names of a JPEG's inverse transforms, and whether it is libjpeg's fast one."""
 
 
-class Window(NamedTuple):
+class CropWindow(NamedTuple):
     """A part of a picture, in pixels."""
 
     top: int
@@ -106,7 +106,7 @@ class OutputForm(NamedTuple):
     """A JPEG's inverse transform, by TensorFlow's name."""
     least: tuple[int, int] = (0, 0)
     """A JPEG may be decoded at a fraction of at least this ``(height, width)``; 0 sets no limit."""
-    window: Window | None = None
+    window: CropWindow | None = None
     """The part of a still picture that is given; ``None``: all of it."""
     max_pixels: int = MOST_PIXELS
     """Pixels of all frames together."""
@@ -123,7 +123,7 @@ class Picture(NamedTuple):
     It raises :class:`MalformedImage` where the pixels are corrupt or missing.
     """
     dtype: type[np.uint8 | np.uint16] = np.uint8
-    fill_part: Callable[[Window, npt.NDArray[Any]], bool] = lambda *_: False
+    fill_part: Callable[[CropWindow, npt.NDArray[Any]], bool] = lambda *_: False
     """Decodes a window alone into an array of its shape; returns False where it cannot."""
     work: int = 0
     """Bytes that the decoder takes besides the array that it fills, at most."""
@@ -144,7 +144,7 @@ class Picture(NamedTuple):
         return decoded
 
 
-def take_window(picture: Picture, window: Window) -> Picture:
+def take_window(picture: Picture, window: CropWindow) -> Picture:
     """Return a window of a picture, which is decoded without the rest where that can be done.
 
     Raises:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.config.episodes import Episodes
+    from streamrec.config.window import Window
     from streamrec.flow.pool import BatchInFlight
     from streamrec.formats.examples.episode_windows import EpisodeParser
     from streamrec.formats.examples.features import FeatureParser
@@ -179,7 +179,7 @@ class Decoder:
         fill_picture: A function that fills an array with a picture; it is decoded by default.
         mapped: The cache of what the map makes; ``None``: there is none.
         limits: The limits of what the columns of a batch claim.
-        episodes: The windows that rows are, of episodes; ``None``: rows are records.
+        window: The windows that rows are, of episodes; ``None``: rows are records.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -200,7 +200,7 @@ class Decoder:
         fill_picture: FillPicture = decode_anew,
         mapped: MappedCache | None = None,
         limits: DecodeLimits = UNLIMITED,
-        episodes: Episodes | None = None,
+        window: Window | None = None,
     ) -> None:
         self._mapped = mapped
         self._is_padded = not single and is_padded(features)
@@ -218,12 +218,12 @@ class Decoder:
         self._taken = self._made = 0  # bytes of decoded records, and of their columns
         self._parser: FeatureParser | EpisodeParser | None = None
         self._row, self._factor = growth_of(features)  # bytes a row, and times the records' bytes
-        if features is not None and episodes is not None:
+        if features is not None and window is not None:
             from streamrec.formats.examples import episode_windows  # few streams need it
 
             self._parser = windows = episode_windows.EpisodeParser(
                 features,
-                episodes,
+                window,
                 allocate=allocate,
                 share=share,
                 fill_picture=fill_picture,

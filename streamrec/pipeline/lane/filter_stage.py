@@ -243,7 +243,7 @@ class FilterStage:
         if self.patience is not None and number - self._fruitful >= self.patience:
             raise DataError(
                 "the filter has kept no record of a lane in several passes over its shards, or its "
-                "episodes gave no window, and the run has no end; check these settings, or set "
+                "episodes gave no window, and the run has no end; check filter and window, or set "
                 "epochs"
             )
         return span

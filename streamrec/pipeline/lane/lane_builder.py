@@ -88,7 +88,7 @@ class LaneBuilder:
         start, patience = plan.start(j), plan.patience(plan.own_lanes[j])
         source = self._source(j, start)
         filter_stage = packing = None
-        if self._filter is not None or plan.settings.episodes is not None:
+        if self._filter is not None or plan.settings.window is not None:
             allocate = partial(self.fetcher.acquire, j)
             apply = partial(self._submit, j, self._cut, allocate=allocate)
             filter_stage = FilterStage(source, apply, patience)
@@ -116,13 +116,13 @@ class LaneBuilder:
         """Return the records that the filter keeps, or the windows of these episodes."""
         if self._filter is not None:
             span = self._filter.apply(span, allocate)
-        episodes = self.plan.settings.episodes
-        if episodes is None:
+        window = self.plan.settings.window
+        if window is None:
             return span
         from streamrec.formats.examples.episode_windows import first_steps  # few streams need it
 
         counts = self.decoder.count_steps(span.rows)
-        return span.windows([first_steps(count, episodes) for count in counts.tolist()])
+        return span.windows([first_steps(count, window) for count in counts.tolist()])
 
     def left_out(self) -> dict[str, int]:
         """Count the documents and values that fitted no pack."""

@@ -80,9 +80,7 @@ class RunPlan:
         settings = self.settings
         if not settings.check_crc or settings.on_corrupt != "raise" or not settings.ordered:
             return False
-        return not (
-            self.is_suspicious or self.functions.filter or settings.pack or settings.episodes
-        )
+        return not (self.is_suspicious or self.functions.filter or settings.pack or settings.window)
 
     @cached_property
     def by_record(self) -> RecordRun | None:
@@ -304,5 +302,5 @@ def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> boo
 def _has_places(settings: DatasetSettings) -> bool:
     """Return whether such a record has a place; with a filter or packs it has none."""
     leaves_out = settings.on_corrupt != "raise" or settings.exclude is not None
-    stages = (settings.filter, settings.pack, settings.episodes)
+    stages = (settings.filter, settings.pack, settings.window)
     return leaves_out and stages == (None, None, None)

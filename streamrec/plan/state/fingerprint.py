@@ -76,7 +76,7 @@ class Fingerprint:
     @property
     def has_episodes(self) -> bool:
         """``True`` where a row is a window of a record, of which a lane may have delivered some."""
-        return "Episodes(" in self.stages
+        return "Window(" in self.stages
 
     @property
     def has_sources(self) -> bool:

@@ -19,7 +19,7 @@ from streamrec.formats.images.image import (
     read_picture,
 )
 from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _JPEGLayout, _tidy, decode_region
-from streamrec.formats.images.picture import OutputForm, Window
+from streamrec.formats.images.picture import CropWindow, OutputForm
 from tests.by_day import stops
 from tests.formats.pictures.encoded import TURBO, saved, smooth, without_segment
 
@@ -35,19 +35,19 @@ JPEGS = {
     "halved": saved(smooth(67, 93), "JPEG", subsampling="4:2:2"),
     "coarse": saved(smooth(67, 93), "JPEG", quality=20, restart_marker_rows=1),
 }
-WINDOW = Window(20, 30, 16, 24)
+WINDOW = CropWindow(20, 30, 16, 24)
 
 
-def decode(contents: bytes, window: Window = WINDOW, channels: int = 3) -> Any:
+def decode(contents: bytes, window: CropWindow = WINDOW, channels: int = 3) -> Any:
     """Return the window's pixels; ``None`` if the whole is to be decoded."""
     out = np.empty((window.height, window.width, channels), np.uint8)
     return out if decode_region(memoryview(contents), window, True, out) else None
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Window:
+def windows(draw: st.DrawFn) -> CropWindow:
     top, left = draw(st.integers(0, 66)), draw(st.integers(0, 92))
-    return Window(top, left, draw(st.integers(1, 67 - top)), draw(st.integers(1, 93 - left)))
+    return CropWindow(top, left, draw(st.integers(1, 67 - top)), draw(st.integers(1, 93 - left)))
 
 
 class TestWithTheLibrary:
@@ -60,7 +60,7 @@ class TestWithTheLibrary:
     @pytest.mark.parametrize("kind", JPEGS)
     @given(window=windows())
     def test_gives_what_is_cut_out_of_the_whole(
-        self, kind: str, channels: int, dct_method: str, window: Window
+        self, kind: str, channels: int, dct_method: str, window: CropWindow
     ) -> None:
         out = np.empty((window.height, window.width, channels), np.uint8)
         alone = decode_region(memoryview(JPEGS[kind]), window, not dct_method, out)
@@ -326,7 +326,7 @@ def test_such_a_sampling_with_a_smaller_size_a_window_or_cut_off(kind: str) -> N
     is_named = (kind, TURBO) == ("by 441", "leanjpeg_simple")
     smaller = (4, 5, 3) if is_named else (29, 37, 3)
     assert read_picture(contents, OutputForm(3, least=(4, 4))).shape == smaller
-    part = read_picture(contents, OutputForm(3, window=Window(4, 5, 6, 7))).decode()
+    part = read_picture(contents, OutputForm(3, window=CropWindow(4, 5, 6, 7))).decode()
     np.testing.assert_array_equal(part, read(contents, 3).decode()[4:10, 5:12])
     with pytest.raises(MalformedImage, match="29 x 37"):
         read_picture(contents, OutputForm(3, max_pixels=29 * 37 - 1))

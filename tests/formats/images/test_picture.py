@@ -16,9 +16,9 @@ from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 from streamrec.formats.images import picture
 from streamrec.formats.images.image import decode_image, read_picture
 from streamrec.formats.images.picture import (
+    CropWindow,
     OutputForm,
     Picture,
-    Window,
     at_least,
     bands,
     check_channels,
@@ -146,27 +146,29 @@ class TestWindowed:
 
     def test_without_a_decoder_of_parts_the_whole_picture_is_work(self) -> None:
         picture = self.picture()._replace(work=7)
-        part = take_window(picture, Window(1, 2, 3, 4))
+        part = take_window(picture, CropWindow(1, 2, 3, 4))
         assert (part.nbytes, part.work) == (3 * 4 * self.ARRAY.shape[2], 7 + self.ARRAY.nbytes)
 
-    @pytest.mark.parametrize("window", [Window(0, 0, 5, 7), Window(1, 2, 3, 4), Window(4, 6, 1, 1)])
-    def test_cuts_the_window_out_of_the_whole(self, window: Window) -> None:
+    @pytest.mark.parametrize(
+        "window", [CropWindow(0, 0, 5, 7), CropWindow(1, 2, 3, 4), CropWindow(4, 6, 1, 1)]
+    )
+    def test_cuts_the_window_out_of_the_whole(self, window: CropWindow) -> None:
         top, left, height, width = window
         got = take_window(self.picture(), window).decode()
         np.testing.assert_array_equal(got, self.ARRAY[top : top + height, left : left + width])
 
     def test_decodes_the_window_alone_where_that_can_be_done(self) -> None:
-        def fill_part(window: Window, out: Any) -> bool:
+        def fill_part(window: CropWindow, out: Any) -> bool:
             out[...] = sum(window)
             return True
 
         picture = self.picture()._replace(fill_part=fill_part)
-        assert (take_window(picture, Window(1, 2, 3, 4)).decode() == 10).all()
+        assert (take_window(picture, CropWindow(1, 2, 3, 4)).decode() == 10).all()
 
     @pytest.mark.parametrize("window", [(0, 0, 6, 1), (0, 1, 1, 7), (-1, 0, 2, 2), (0, 0, 1, 0)])
     def test_refuses_a_window_that_is_not_inside(self, window: Any) -> None:
         with pytest.raises(WrongFeatureType, match="5 x 7 pixels, which do not hold the window"):
-            take_window(self.picture(), Window(*window))
+            take_window(self.picture(), CropWindow(*window))
 
 
 @pytest.mark.parametrize(

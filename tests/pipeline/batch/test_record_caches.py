@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streamrec
-from streamrec.formats.images.picture import OutputForm, Window
+from streamrec.formats.images.picture import CropWindow, OutputForm
 from streamrec.pipeline.batch import record_caches as mapped_cache
 from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
 from streamrec.stores.cache.piece_cache import PieceCache
@@ -68,7 +68,7 @@ def test_a_picture_is_made_once(pictures: Pictures) -> None:
         (b"another one", WANTED, (2, 3, 3)),
         (b"a picture", OutputForm(3, dct_method="INTEGER_ACCURATE"), (2, 3, 3)),
         (b"a picture", OutputForm(3, least=(4, 6)), (2, 3, 3)),
-        (b"a picture", OutputForm(3, window=Window(0, 0, 2, 3)), (2, 3, 3)),
+        (b"a picture", OutputForm(3, window=CropWindow(0, 0, 2, 3)), (2, 3, 3)),
         (b"a picture", WANTED, (3, 2, 3)),
     ],
 )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """The settings for windows of steps, where each record is an episode: ``streamrec.Episodes``.
+class Window:
+    """The settings for windows of steps, where each record is an episode: ``streamrec.Window``.
 
     Args:
         length: The number of steps in a window.
@@ -42,37 +42,37 @@ class Episodes:
         counts = [self.length, self.stride, *more.values()]
         if not all(type(count) is int and count > 0 for count in counts):
             raise ConfigError(
-                "Episodes takes integers from 1 up as length and stride, and in future, but "
+                "Window takes integers from 1 up as length and stride, and in future, but "
                 f"these are {self}; correct them"
             )
         if self.pad not in ("end", "start", None):
-            raise ConfigError(f'pad of Episodes is {self.pad!r}; choose "end", "start" or None')
+            raise ConfigError(f'pad of Window is {self.pad!r}; choose "end", "start" or None')
 
     def steps_of(self, name: str) -> int:
         """Return the number of steps that a feature has in a window."""
         return self.length + (self.future or {}).get(name, 0)
 
 
-def plain_episodes(given: Any) -> Any:
+def plain_window(given: Any) -> Any:
     """Return these settings, or those of their plain form.
 
     Raises:
         ValueError: It is something else.
     """
-    if type(given) is Episodes:
+    if type(given) is Window:
         return given
-    if type(given) is not dict or not given.keys() <= Episodes.__dataclass_fields__.keys():
+    if type(given) is not dict or not given.keys() <= Window.__dataclass_fields__.keys():
         raise ValueError
     if "length" not in given:
         raise ValueError
-    return Episodes(**given)
+    return Window(**given)
 
 
-def read_episodes(given: object, others: ValidationInfo) -> object:
+def read_window(given: object, others: ValidationInfo) -> object:
     """Make the settings of their plain form, which is strict for a file alone."""
     if not isinstance(given, dict) or others.mode == "json":
         return given
     try:
-        return plain_episodes(given)
+        return plain_window(given)
     except ValueError:  # pydantic's own check of the field comes next
         return given
