@@ -117,7 +117,7 @@ def test_a_state_belongs_to_its_split(indexed: Path, index: bool | None) -> None
         next(stream)
         state = stream.state_dict()
     with opened(indexed, "train[3:12]", index=index) as stream:
-        with pytest.raises(OtherDataset):
+        with pytest.raises(OtherDataset, match="which of their records split selects"):
             stream.load_state_dict(state)
             next(stream)
 

@@ -2,8 +2,8 @@
 
 It is one object beside the index of the dataset. The layout stands in
 docs/reference/dataset-index.md. It has a hash of 128 bits in place of each value, so that no two
-values are taken for one another, and no value can be read in it. It comes from outside, so
-:meth:`KeyIndex.parse` checks all of it.
+values are taken for one another. Whoever has it can test whether a value is in it. It comes from
+outside, so :meth:`KeyIndex.parse` checks all of it.
 """
 
 from __future__ import annotations

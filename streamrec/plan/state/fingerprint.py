@@ -134,7 +134,8 @@ class Fingerprint:
         if (self.names, self.shards) != (saved.names, saved.shards):
             raise OtherDataset(
                 f"{what} belongs to {saved.shards} shards other than the {self.shards} of this "
-                "stream (their names differ); open the dataset that it was saved from"
+                "stream (their names differ, or which of their records split selects); open the "
+                "dataset that it was saved from"
             )
         if replace(self, mix_changes=saved.mix_changes) == saved != self:
             raise OtherOrder(
