@@ -22,7 +22,8 @@ from bench.harness import Report, Run, benchmark, say
 from streamrec.config import DatasetSettings, validate
 from streamrec.datasets.verify import check, index_of
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.shards.index import Index, ShardEntry, index_url
+from streamrec.formats.shards.index import Index, ShardEntry
+from streamrec.formats.shards.index_names import index_url
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.window import Windows

@@ -19,7 +19,7 @@ import streamrec as sr
 from bench import datasets
 from bench.harness import Column, Report, Run, benchmark, say, table_of
 from streamrec.datasets.verify import check, index_of
-from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.index_names import index_url
 
 SHARDS, RECORDS, LANES = 112, 430, 48
 """Numbers of shards, of records in each, and of lanes: 16 of them have three shards, others two."""

@@ -31,7 +31,8 @@ from bench.harness import Column, Report, Run, benchmark, say, table_of
 from bench.machine import title
 from bench.services import STORE_KEYS, store
 from streamrec.datasets.verify import check, index_of
-from streamrec.formats.shards.index import Index, index_url
+from streamrec.formats.shards.index import Index
+from streamrec.formats.shards.index_names import index_url
 
 SHARDS, RECORDS, BATCH = 4, 64, 8
 MANY = 100_000

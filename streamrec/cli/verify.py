@@ -202,7 +202,7 @@ def _write_index(
     from streamrec.datasets.key_values import key_indexes, key_type
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
-    from streamrec.formats.shards.index import index_places
+    from streamrec.formats.shards.index_names import index_places
     from streamrec.formats.shards.key_index import key_url
     from streamrec.masking import masked
     from streamrec.stores.blocking import write_object

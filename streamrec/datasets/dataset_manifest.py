@@ -12,7 +12,8 @@ from streamrec.config.arguments import options_of, source_texts
 from streamrec.errors import ConfigError, MalformedIndex, ObjectNotFound
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.formats.shards.index import ShardEntry, check_entry, plain_url, shared_ending
+from streamrec.formats.shards.index import ShardEntry, check_entry
+from streamrec.formats.shards.index_names import plain_url, shared_ending
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import MOST_SHARDS, datasets_among, owned_shards
 from streamrec.stores.open import Stores, read_beside

@@ -10,7 +10,8 @@ import numpy as np
 
 from streamrec.config.places import split_chain
 from streamrec.errors import AccessDenied, MalformedIndex, ObjectNotFound, StaleIndex
-from streamrec.formats.shards.index import LARGEST, Index, ShardEntry, index_places
+from streamrec.formats.shards.index import LARGEST, Index, ShardEntry
+from streamrec.formats.shards.index_names import index_places
 from streamrec.formats.shards.tfrecord import HEADER, footers
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.protocol import ObjectInfo, read_range

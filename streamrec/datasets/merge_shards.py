@@ -10,7 +10,8 @@ from streamrec.config.places import escape
 from streamrec.datasets.dataset_manifest import Manifest, ShardFacts, TaskPart
 from streamrec.errors import ConfigError, StoreError
 from streamrec.flow.bridge import Bridge
-from streamrec.formats.shards.index import Index, index_url
+from streamrec.formats.shards.index import Index
+from streamrec.formats.shards.index_names import index_url
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.stores.blocking import Folder

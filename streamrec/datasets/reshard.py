@@ -19,7 +19,7 @@ from streamrec.errors import ConfigError, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.features import FeatureParser, infer_features
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
-from streamrec.formats.shards.index import plain_url, shared_ending
+from streamrec.formats.shards.index_names import plain_url, shared_ending
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.order.shard_names import (
     ShardNames,

@@ -14,7 +14,8 @@ from streamrec.config.places import unescape
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.shards.index import LARGEST, SUFFIX, Index, index_places
+from streamrec.formats.shards.index import LARGEST, Index
+from streamrec.formats.shards.index_names import SUFFIX, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.excluded_keys import excluded_by_keys, limit_time, read_excluded
 from streamrec.pipeline.fetch.range_queue import check_version

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.retry import Silence, cause_of
-from streamrec.formats.shards.index import index_places
+from streamrec.formats.shards.index_names import index_places
 from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of, values_in
 from streamrec.masking import masked
 from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST

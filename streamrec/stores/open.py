@@ -17,7 +17,8 @@ from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreErr
 from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.retry import Silence, cause_of
 from streamrec.flow.timings import Timings
-from streamrec.formats.shards.index import LARGEST, SUFFIX, Index, is_companion
+from streamrec.formats.shards.index import LARGEST, Index
+from streamrec.formats.shards.index_names import SUFFIX, is_companion
 from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import hint_at_place, pattern_in
 from streamrec.stores.base.protocol import ObjectInfo, Store, in_thread, let_pass, read_range

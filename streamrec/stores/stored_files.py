@@ -14,7 +14,7 @@ from streamrec.config.named_files import check_regular, open_regular
 from streamrec.config.places import escape, local_path, split_chain, unescape
 from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound, StoreError
-from streamrec.formats.shards.index import is_companion
+from streamrec.formats.shards.index_names import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.protocol import ObjectInfo, check_pin, file_version, split_bucket

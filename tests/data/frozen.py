@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import streamrec as sr
-from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.index_names import index_url
 from streamrec.pipeline.batch.payload import encode_columns
 from streamrec.values.columns import BytesColumn, Ragged
 from streamrec.wire.messages import (

@@ -15,7 +15,8 @@ from streamrec.errors import (
     MalformedIndex,
     StaleIndex,
 )
-from streamrec.formats.shards.index import Index, index_url
+from streamrec.formats.shards.index import Index
+from streamrec.formats.shards.index_names import index_url
 from tests.stores.http_server import serving
 from tests.support import asynchronous
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from streamrec.formats.shards.index import Index, index_url
+from streamrec.formats.shards.index import Index
+from streamrec.formats.shards.index_names import index_url
 from streamrec.formats.shards.tfrecord import frame
 from tests.formats.damaged_shards import KINDS, oracle, payloads
 from tests.plan.record_orders import entry_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config import DatasetSettings, validate
 from streamrec.datasets.verify import check, index_of
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.index_names import index_url
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once

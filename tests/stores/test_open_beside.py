@@ -19,7 +19,7 @@ from streamrec.datasets.reshard import types_of
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
-from streamrec.formats.shards.index import index_places
+from streamrec.formats.shards.index_names import index_places
 from tests.cli.support import streamrec as cli
 from tests.stores.http_server import serving
 from tests.support import asynchronous

@@ -12,7 +12,7 @@ import pytest
 import streamrec as sr
 from streamrec.datasets.verify import check, index_of
 from streamrec.devstore import DevStore
-from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.index_names import index_url
 from streamrec.formats.shards.tfrecord import frame
 from tests.by_day import at_night
 from tests.pipeline.small_datasets import write

@@ -22,7 +22,7 @@ import numpy as np
 
 from streamrec.config.places import is_http
 from streamrec.errors import ConfigError, MalformedIndex
-from streamrec.formats.shards.index import KEYS, SUFFIX
+from streamrec.formats.shards.index_names import KEYS, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -413,23 +413,6 @@ class RecordOrder:
         return np.array(counts, np.int64)
 
 
-def lane_counts(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
-    """Return how many records each of a rank's lanes has given after so many delivered rows.
-
-    Args:
-        lanes: The number of the rank's lanes.
-        counts: The records of each in the run, which differ by one at most; ``None``: no end.
-        rows: The rows delivered.
-    """
-    rounds, rest = divmod(rows, lanes)
-    # Each round takes one record of each lane, until the shorter lanes have ended.
-    if counts is None or rounds < counts.min():
-        return rounds + (np.arange(lanes) < rest).astype(np.int64)
-    rounds = int(counts.min())
-    longer = counts > rounds
-    return rounds + (longer & (np.cumsum(longer) <= rows - rounds * lanes)).astype(np.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class ChunkWindows:
     """The windows of all lanes, each made of consecutive extents of its lane.

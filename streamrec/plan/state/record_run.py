@@ -10,7 +10,6 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.order.coordinates import LANE, OWN
-from streamrec.plan.order.record_order import lane_counts
 from streamrec.plan.state.position import LAST_EPOCH
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 
     Numbers = npt.NDArray[np.int64]
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -263,3 +261,20 @@ class Delivery:
         # The order of chunks needs the number of the records, and not their shards.
         order = windows.permutation(lane, epoch, number, np.zeros(length, np.int32))
         return windows.begin(lane, epoch, number), order
+
+
+def lane_counts(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
+    """Return how many records each of a rank's lanes has given after so many delivered rows.
+
+    Args:
+        lanes: The number of the rank's lanes.
+        counts: The records of each in the run, which differ by one at most; ``None``: no end.
+        rows: The rows delivered.
+    """
+    rounds, rest = divmod(rows, lanes)
+    # Each round takes one record of each lane, until the shorter lanes have ended.
+    if counts is None or rounds < counts.min():
+        return rounds + (np.arange(lanes) < rest).astype(np.int64)
+    rounds = int(counts.min())
+    longer = counts > rounds
+    return rounds + (longer & (np.cumsum(longer) <= rows - rounds * lanes)).astype(np.int64)

@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedIndex
-from streamrec.formats.shards.index import (
-    SUFFIX,
-    ChunkFinder,
-    Index,
-    ShardEntry,
-    _are_sound,
-    check_entry,
-    index_url,
-)
+from streamrec.formats.shards.index import ChunkFinder, Index, ShardEntry, _are_sound, check_entry
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.kernel import masked_crc32c
 from streamrec.values.record_rows import RecordBlock
@@ -268,24 +260,6 @@ def test_a_chunk_with_another_number_is_found(by: int) -> None:
     assert wrong.miscounted(block_of(data, 1, 6, 1)) == expected
     assert wrong.miscounted(block_of(data, 3, 6, 3)) is None
     assert wrong.miscounted(block_of(data, 0, 0, 0)) is None
-
-
-@pytest.mark.parametrize(
-    ("urls", "found"),
-    [
-        (["s3://b/train-00000-of-00002", "s3://b/train-00001-of-00002"], "s3://b/train"),
-        (["s3://b/x/train-0.tfrecord", "s3://b/x/val-0.tfrecord"], "s3://b/x/shards"),
-        (["/d/one/1.tfrecord", "/d/two/1.tfrecord"], "/d/shards"),
-        (["/d/only-7.tfrecord"], "/d/only-7.tfrecord"),
-        (["part-1", "part-2"], "part"),
-        (["fold1-00000-of-00002.tfrecord", "fold1-00001-of-00002.tfrecord"], "fold1"),
-        (["web-2024-00000-of-00002", "web-2024-00001-of-00002"], "web-2024"),
-        (["fold1-00000-of-00002", "fold2-00000-of-00002"], "fold"),
-        (["https://h/a-1?sig=secret", "https://h/a-2?sig=secret"], "https://h/a"),
-    ],
-)
-def test_the_index_stands_beside_the_shards(urls: list[str], found: str) -> None:
-    assert index_url(urls) == found + SUFFIX
 
 
 NUMBERS = st.integers(-1, 40) | st.sampled_from([0, 16, 32, 48, 1 << 62])

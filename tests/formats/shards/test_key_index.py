@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, MalformedIndex
-from streamrec.formats.shards.index import Index, ShardEntry, is_companion
+from streamrec.formats.shards.index import Index, ShardEntry
+from streamrec.formats.shards.index_names import is_companion
 from streamrec.formats.shards.key_index import (
     KeyIndex,
     hashes_of,

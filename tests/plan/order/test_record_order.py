@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.order.coordinates import POINT
-from streamrec.plan.order.record_order import ChunkWindows, RecordOrder, lane_counts
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.window import Windows
 from tests.plan.oracle import RecordOracle
 from tests.plan.record_orders import index_of, oracles, order_of, windows_of
@@ -238,23 +238,6 @@ def test_epochs_differ_and_are_reproducible() -> None:
     for number in range(1, 9):
         assert epoch(number) != first
     assert epoch(0) == first
-
-
-@pytest.mark.parametrize("rows", range(14))
-def test_taken_is_the_round_robin(rows: int) -> None:
-    counts = np.array([4, 5, 4, 5])
-    given_rows = [
-        (number, lane) for number in range(5) for lane in range(4) if number < counts[lane]
-    ]
-    expected = [sum(1 for _, lane in given_rows[:rows] if lane == number) for number in range(4)]
-    assert lane_counts(4, counts, rows).tolist() == expected
-    assert lane_counts(4, None, rows).tolist() == [(rows + 3 - lane) // 4 for lane in range(4)]
-
-
-@pytest.mark.parametrize("rows", range(16, 19))
-def test_taken_in_the_last_round(rows: int) -> None:
-    counts = np.array([4, 5, 4, 5])
-    assert lane_counts(4, counts, rows).tolist() == [4, 4 + (rows > 16), 4, 4 + (rows > 17)]
 
 
 def test_of_no_record_there_is_no_extent() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.window import Windows
-from streamrec.plan.state.record_run import Delivery, RecordRun
+from streamrec.plan.state.record_run import Delivery, RecordRun, lane_counts
 from streamrec.values.record_rows import Chunks
 
 
@@ -50,3 +51,20 @@ def test_any_step_of_a_hundred_thousand_shards_and_its_inverse() -> None:
     places = [run.order.record_number(s, n) for s, n in zip(shards, numbers, strict=True)]
     assert places == found.records.tolist()
     assert run.order.record_number(0, 10_000) is None
+
+
+@pytest.mark.parametrize("rows", range(14))
+def test_taken_is_the_round_robin(rows: int) -> None:
+    counts = np.array([4, 5, 4, 5])
+    given_rows = [
+        (number, lane) for number in range(5) for lane in range(4) if number < counts[lane]
+    ]
+    expected = [sum(1 for _, lane in given_rows[:rows] if lane == number) for number in range(4)]
+    assert lane_counts(4, counts, rows).tolist() == expected
+    assert lane_counts(4, None, rows).tolist() == [(rows + 3 - lane) // 4 for lane in range(4)]
+
+
+@pytest.mark.parametrize("rows", range(16, 19))
+def test_taken_in_the_last_round(rows: int) -> None:
+    counts = np.array([4, 5, 4, 5])
+    assert lane_counts(4, counts, rows).tolist() == [4, 4 + (rows > 16), 4, 4 + (rows > 17)]
