@@ -14,6 +14,7 @@ from streamrec.formats.examples.features import parser_of
 from streamrec.masking import mask_urls, masked, without_secrets
 from streamrec.pipeline.batch.functions import SETTINGS, Function
 from streamrec.pipeline.dataset import Dataset
+from streamrec.report.words import count_of
 from streamrec.stores.base.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
@@ -115,15 +116,28 @@ def _fault(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
 
 
 def effective(settings: DaemonSettings) -> dict[str, Any]:
-    """Return all settings, with the defaults, as plain data; secrets are masked."""
+    """Return all settings, with the defaults, as plain data.
+
+    Secrets are masked, and excluded values are counted, as they may name persons.
+    """
     # Secrets of [server] are masked by pydantic's own type; options and URLs may hold others.
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
         options = without_secrets(dataset["storage_options"])
+        dataset["exclude"] = _without_values(dataset["exclude"])
         names = ("source", "index", "quarantine", "exclude")
         urls = {name: mask_urls(dataset[name]) for name in names}
         dataset.update(urls, storage_options=options)
     return plain
+
+
+def _without_values(excluded: Any) -> Any:
+    if not isinstance(excluded, dict):
+        return excluded
+    return {
+        feature: values if isinstance(values, str) else count_of(len(values), "value", "values")
+        for feature, values in excluded.items()
+    }
 
 
 async def survey(

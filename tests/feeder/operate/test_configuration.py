@@ -84,6 +84,14 @@ def test_defaults_are_shown() -> None:
     assert plain["datasets"]["train"]["shuffle_window"] == 256 << 20
 
 
+def test_excluded_values_are_counted() -> None:
+    """They may name persons."""
+    values = {"user": ["alice", "bob"], "id": [7], "page": "s3://b/removed.txt"}
+    plain = shown(exclude=values, index=True)["exclude"]
+    assert plain == {"user": "2 values", "id": "1 value", "page": "s3://b/removed.txt"}
+    assert shown(exclude=[["part-0.tfrecord", 3]])["exclude"] == [["part-0.tfrecord", 3]]
+
+
 def test_the_token_is_hidden() -> None:
     plain = effective(daemon({"token": "swordfish"}))
     assert plain["server"]["token"] == HIDDEN
