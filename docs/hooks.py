@@ -64,7 +64,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         markdown = landing(markdown)
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
-    markdown = re.sub(r"^(```python) [\w-]+$", r"\1", markdown, flags=re.MULTILINE)
+    markdown = re.sub(r"^( *```\w+) [\w -]+$", r"\1", markdown, flags=re.MULTILINE)
     folder = (DOCS / page.file.src_uri).parent
     for name, path in (OUTSIDE | CHARTS).items():
         there, here = relpath(ROOT / path, folder), relpath(DOCS / name, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +73,14 @@ def test_the_landing_page_gets_buttons_and_icons() -> None:
     assert len(cards) == len(hooks().ICONS) > 5
     assert all(card.startswith(":material-") for card in cards)
     assert "md-button" not in page
+
+
+@pytest.mark.parametrize("language", ["python", "sh"])
+def test_words_for_the_tests_are_not_in_the_site_s_fences(language: str) -> None:
+    """The site takes a fence with such a word for text, up to the end of the next fence."""
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/mix.md"), meta={})
+    shown = hooks().on_page_markdown(f"```{language} no-run\ncode\n```\n", page)
+    assert shown == f"```{language}\ncode\n```\n"
 
 
 # -- pages -----------------------------------------------------------------------------------------

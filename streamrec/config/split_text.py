@@ -96,7 +96,7 @@ def _slice(text: str, name: str, selector: str) -> SplitPart:
         numbers = [None if v is None else float(v) if unit == "%" else int(v) for v in values]
     except ValueError:
         raise ValueError(
-            f"has the slice {text!r}, whose bounds are no numbers; {_EXAMPLE}"
+            f"has the slice {text!r}, whose bounds are not numbers; {_EXAMPLE}"
         ) from None
     if unit == "%" and any(abs(number or 0) > 100 for number in numbers):
         raise ValueError(f"has the slice {text!r}, but percents go from -100 to 100; correct it")

@@ -276,7 +276,7 @@ def path_of(url: str) -> str:
     except UnicodeEncodeError:
         is_name = False
     if not is_name:
-        raise ConfigError(f"{masked(url)!r} is no name of a file; correct it")
+        raise ConfigError(f"{masked(url)!r} cannot be the name of a file; correct it")
     return path
 
 

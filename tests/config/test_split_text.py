@@ -33,7 +33,7 @@ def test_parts(text: str, parts: list[SplitPart]) -> None:
         ("train[:]", "the slice 'train\\[:\\]', which has no bounds"),
         ("train[1:2:3]", "which has no bounds"),
         ("train[5]", "only a shard can be named alone"),
-        ("train[1.5:]", "whose bounds are no numbers"),
+        ("train[1.5:]", "whose bounds are not numbers"),
         ("train[:101%]", "percents go from -100 to 100"),
         ("all[:10%]", "slices 'all'"),
     ],

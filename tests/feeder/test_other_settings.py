@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.config import DatasetSettings, Pack, validate
+from streamrec.config import DatasetSettings, Pack, Window, validate
 from streamrec.errors import OtherOrder, StreamrecError
 from streamrec.feeder.client.healing import BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
@@ -22,8 +23,8 @@ from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+TFDS_FOLDER = str(Path(__file__).parents[1] / "data" / "tfds" / "frozen" / "1.0.0")
 FEATURES = {"x": sr.FixedLenFeature((), "int64"), "y": sr.RaggedFeature("int64")}
 
 
@@ -50,6 +51,7 @@ SKIPS: dict[str, Any] = {"on_corrupt": "skip", "corrupt_budget": 1}
 OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "source": ({}, "part-[012]*"),
     "features": ({}, describe({"x": FEATURES["x"]})),
+    "split": ({"source": TFDS_FOLDER, "features": None, "split": "train"}, "train[:50%]"),
     "dtypes": ({}, {"x": "int32"}),
     "batch_size": ({}, 5),
     "shuffle": ({}, True),
@@ -67,6 +69,7 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "map": ({}, doubled),
     "transform": ({}, negated),
     "pack": ({"features": describe({"y": FEATURES["y"]})}, Pack(8)),
+    "window": ({"features": describe({"y": FEATURES["y"]})}, Window(2)),
     "length_buckets": ({"features": describe({"y": FEATURES["y"]})}, 2),
     "check_crc": ({}, False),
     "on_corrupt": ({}, "skip"),

@@ -214,8 +214,8 @@ def test_refusals(source: str, tmp_path: Path) -> None:
         ({"exclude": {"user": str(empty)}}, "has no value"),
         ({"exclude": {"user": str(binary)}}, "is not UTF-8"),
         ({"exclude": {"user": ["\udcff"]}}, "is not UTF-8"),
-        ({"exclude": {"\udcff": ["ann"]}}, "is no name of a feature"),
-        ({"exclude": {"": ["ann"]}}, "is no name of a feature"),
+        ({"exclude": {"\udcff": ["ann"]}}, "cannot be the name of a feature"),
+        ({"exclude": {"": ["ann"]}}, "cannot be the name of a feature"),
         ({"exclude": {"user": 3}}, "takes a list of numbers or texts"),
         ({"exclude": {"user": [True]}}, "takes a list of numbers or texts"),
     ]

@@ -362,10 +362,10 @@ async def test_file_is_closed_when_its_head_is_refused(
 
 
 def test_names_that_no_file_can_have() -> None:
-    with pytest.raises(ConfigError, match=r"is no name of a file; correct it"):
+    with pytest.raises(ConfigError, match=r"cannot be the name of a file; correct it"):
         next(sr.open("a\0b", {}, batch_size=1, engine="thread"))
     for name in ("a\ud800b", "file:///data/a\0b"):
-        with pytest.raises(ConfigError, match=r"is no name of a file; correct it"):
+        with pytest.raises(ConfigError, match=r"cannot be the name of a file; correct it"):
             path_of(name)
 
 

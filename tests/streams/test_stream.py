@@ -540,7 +540,7 @@ class TestLeavesNothingBehind:
 class TestProcesses:
     def test_a_killed_engine_is_an_error_with_the_position(self, source: str) -> None:
         before = engine_processes()
-        stream = raw(source, epochs=None)
+        stream = raw(source, epochs=None, engine="process")
         head = taken_by_for(stream, 3)
         (engine,) = engine_processes() - before
         os.kill(engine, signal.SIGKILL)

@@ -58,7 +58,7 @@ def key_url(index: str, feature: str) -> str:
         ConfigError: No record has a feature of such a name.
     """
     if not feature or not _is_utf8(feature):
-        raise ConfigError(f"{feature!r} is no name of a feature; correct it")
+        raise ConfigError(f"{feature!r} cannot be the name of a feature; correct it")
     before, suffix, ending = index.rpartition(SUFFIX)
     name = f".{quote(feature, safe='')}{KEYS}"
     name = quote(name) if is_http(index) else name  # its URLs are encoded

@@ -100,6 +100,7 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                     "map": None,
                     "transform": None,
                     "pack": None,
+                    "window": None,
                 },
                 "length": None,
                 "surplus": None,
