@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamrec.adapters.pairs import check_stream
+from streamrec.adapters.passes import check_stream
 from streamrec.errors import ConfigError
 from streamrec.suggestions import needs
 

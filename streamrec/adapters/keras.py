@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.adapters.pairs import check_stream, pick
-from streamrec.adapters.passes import Passes
+from streamrec.adapters.passes import Passes, check_stream, pick
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
 from streamrec.suggestions import needs
@@ -24,7 +23,7 @@ from streamrec.suggestions import needs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from streamrec.adapters.pairs import Convert, Names
+    from streamrec.adapters.passes import Convert, Names
     from streamrec.streams.stream import Stream
 
 __all__ = ["BackupAndRestore", "KerasDataset", "as_dataset"]
@@ -107,7 +106,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     def get_jax_iterator(self) -> Iterator[tuple[Any, ...]]:
         """Yield the batches of a run as arrays that JAX takes unchanged, or not at all."""
-        from streamrec.adapters.jax_columns import of_jax
+        from streamrec.adapters.jax import of_jax
 
         return self._convert(of_jax)
 

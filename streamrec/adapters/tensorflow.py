@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.adapters.pairs import Names, Pairs, check_stream
-from streamrec.adapters.passes import Passes
+from streamrec.adapters.passes import Names, Pairs, Passes, check_stream
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import SequenceFeatures, from_description
 from streamrec.formats.examples.image_spec import Image

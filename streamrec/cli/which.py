@@ -299,9 +299,9 @@ def _read_state(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}); correct --state") from None
     if data.startswith(TORCH):
-        from streamrec.adapters.torch.checkpoint import load
+        from streamrec.adapters.torch import load_checkpoint
 
-        return load(path)
+        return load_checkpoint(path)
     if len(data) > LARGEST_STATE:
         raise ConfigError(f"{path} is too large for a state; give what state_dict() returned")
     try:

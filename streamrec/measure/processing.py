@@ -21,8 +21,8 @@ from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.decoder import Decoder
 from streamrec.pipeline.batch.functions import Functions
 from streamrec.pipeline.batch.origin import Origin
-from streamrec.pipeline.lane.filter_stage import Filter
 from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.pipeline.lane.stages import Filter
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.plan.state.fingerprint import Fingerprint

@@ -10,14 +10,14 @@ from streamrec.formats.examples.needs import DecodeLimits
 from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.batch.functions import Functions
 from streamrec.pipeline.dataset_arithmetic import Arithmetic
-from streamrec.pipeline.dataset_checks import (
+from streamrec.pipeline.dataset_identity import (
+    Identity,
     check_mapped,
     check_parts,
     check_pictures,
     check_places,
     check_ranks,
 )
-from streamrec.pipeline.dataset_identity import Identity
 from streamrec.pipeline.dataset_opening import find, first_features
 from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
 from streamrec.pipeline.run import Run

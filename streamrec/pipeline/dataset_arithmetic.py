@@ -9,7 +9,7 @@ import numpy as np
 
 from streamrec.config.machine import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition, OtherDataset
-from streamrec.pipeline.dataset_checks import check_batches, uncounting_stage
+from streamrec.pipeline.dataset_identity import check_batches, uncounting_stage
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
 from streamrec.plan.order.coordinates import POINT
 from streamrec.plan.order.mixture import names_in

@@ -10,7 +10,7 @@ import numpy as np
 from streamrec.config.dataset import NamingPack
 from streamrec.errors import ConfigError
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline.lane.packing_stage import NAMES
+from streamrec.pipeline.lane.stages import NAMES
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
 from streamrec.streams.which_asked import point_in, range_of, world_size_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.adapters.torch import agree
-from streamrec.adapters.torch.agreement import agree_at_first
+from streamrec.adapters.torch import agree, agree_at_first
 from streamrec.errors import ConfigError
 from streamrec.plan.state.fingerprint import RankSummary
 from streamrec.streams import handle

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from streamrec.adapters.jax_columns import SMALL, Placement
+from streamrec.adapters.jax import SMALL, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

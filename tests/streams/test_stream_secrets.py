@@ -26,7 +26,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.batch.functions import Function
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.damage_policy import CorruptionLog
-from streamrec.pipeline.lane.filter_stage import Filter
+from streamrec.pipeline.lane.stages import Filter
 from streamrec.plan.state.fingerprint import names_digest
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.http.http_ranges import RangedGet

@@ -1,19 +1,22 @@
-"""With PyTorch."""
+"""With PyTorch: the loader, the agreement of the ranks on a stream, and checkpoints with states."""
 
 from __future__ import annotations
 
+import zipfile
 from typing import TYPE_CHECKING, Any
 
-from streamrec.adapters.torch.agreement import agree
+from streamrec.errors import ConfigError
+from streamrec.plan.state.fingerprint import RankSummary, check_agreement
+from streamrec.streams import handle
 from streamrec.suggestions import needs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-    from streamrec.adapters.pairs import Names
+    from streamrec.adapters.passes import Names
     from streamrec.adapters.torch.loader import Loader
     from streamrec.streams.stream import Stream
-
 
 __all__ = ["agree", "as_loader"]
 
@@ -71,7 +74,7 @@ def as_loader(
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.
             While iterating: there is no feature of a name, or one cannot be cast.
     """
-    from streamrec.adapters.pairs import Pairs, check_stream
+    from streamrec.adapters.passes import Pairs, check_stream
 
     with needs("streamrec.adapters.torch", "torch"):
         from streamrec.adapters.torch.loader import Loader, device_of
@@ -80,3 +83,79 @@ def as_loader(
     check_stream(stream, "as_loader")
     pairs = Pairs.of_arguments(inputs, targets)
     return Loader(stream, Casts.of(dtype), device_of(device), pairs, restart, gather)
+
+
+def agree(stream: Stream) -> None:
+    """Check that all processes read one stream, before the first batch.
+
+    Call it on every process of an initialised ``torch.distributed``, with the stream open. If they
+    disagree, all of them raise the same error.
+
+    Args:
+        stream: Open: in its ``with`` or ``async with`` block.
+
+    Raises:
+        ConfigError: The streams differ (the message says in what), or torch.distributed is not
+            initialised.
+    """
+    with needs("streamrec.adapters.torch", "torch"):
+        from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise ConfigError(
+            "torch.distributed is not initialised, so the ranks cannot compare; call "
+            "init_process_group first"
+        )
+    gathered: list[str | None] = [None] * distributed.get_world_size()
+    # A text: it is pickled on its way, and nothing else of ours should be.
+    distributed.all_gather_object(gathered, handle.of(stream).summary().to_json())
+    check_agreement([RankSummary.from_json(text or "") for text in gathered])
+
+
+def agree_at_first(stream: Stream) -> bool:
+    """Have the ranks agree, if the stream took its rank from them; return whether they did.
+
+    Raises:
+        ConfigError: The streams differ, and in what.
+    """
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    rank = (distributed.get_rank(), distributed.get_world_size())
+    assignment = handle.of(stream).assignment
+    # A rank that the user gave may be one of a mesh, whose other ranks are not all of these.
+    if assignment.is_given or assignment.rank != rank or rank[1] == 1:
+        return False
+    # Opened, since what is compared is known only then: the fingerprint names the shards.
+    stream.__enter__()
+    agree(stream)
+    return True
+
+
+def load_checkpoint(path: Path) -> Any:
+    """Return the content of a checkpoint, if it is tensors and plain data alone.
+
+    Objects of other kinds would run code when they are loaded, so they are refused. Tensors are
+    mapped into memory, and not read.
+
+    Raises:
+        ConfigError: PyTorch is not installed, or cannot load the file.
+    """
+    instead = "write the state by itself with json.dump(stream.state_dict(), file)"
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"{path} is a checkpoint of PyTorch, which is not installed; install torch, or "
+            f"{instead}"
+        ) from None
+    try:
+        # The format before PyTorch 1.6 cannot be mapped.
+        is_archive = zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+    except Exception as error:  # noqa: BLE001 - there is no common root
+        kind = type(error).__name__
+        raise ConfigError(
+            f"{path} cannot be loaded as tensors and plain data ({kind}); {instead}"
+        ) from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streamrec.adapters.torch.agreement import agree_at_first
+from streamrec.adapters.torch import agree_at_first
 from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_all, of_loader
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from streamrec.adapters.pairs import Pairs
+    from streamrec.adapters.passes import Pairs
     from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.streams.state import Mark
     from streamrec.streams.stream import Stream

@@ -20,9 +20,8 @@ from streamrec.values.record_rows import EpochRows, RecordRows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.pipeline.lane.filter_stage import FilterStage, Source
-    from streamrec.pipeline.lane.packing_stage import Packing
     from streamrec.pipeline.lane.record_span import RecordSpan
+    from streamrec.pipeline.lane.stages import FilterStage, Packing, Source
     from streamrec.plan.order.record_order import ChunkWindows
     from streamrec.plan.order.window import Buckets, Windows
     from streamrec.values.columns import Indices

@@ -15,12 +15,11 @@ from streamrec.formats.examples.packing import Packer
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.draw_changes import DrawChanges
-from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.lane import Lane, WindowLane
 from streamrec.pipeline.lane.mix_source import Component, Mix
 from streamrec.pipeline.lane.open_shards import OpenShards
-from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.pipeline.lane.stages import Filter, FilterStage, Packing
 from streamrec.pipeline.terms.run_plan import marks_placeholders
 from streamrec.plan.order.coordinates import POINTS, Coordinates
 from streamrec.plan.order.record_order import ChunkWindows
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.damage_policy import CorruptionLog
-    from streamrec.pipeline.lane.filter_stage import Source
     from streamrec.pipeline.lane.mix_source import ComponentReader
     from streamrec.pipeline.lane.record_span import RecordSpan
+    from streamrec.pipeline.lane.stages import Source
     from streamrec.pipeline.terms.run_plan import RunPlan
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch.fetcher import Fetcher
-from streamrec.pipeline.lane.packing_stage import PIECE, Packing
 from streamrec.pipeline.lane.record_span import Segment
+from streamrec.pipeline.lane.stages import PIECE, Packing
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 from streamrec.values.record_rows import RecordRows

@@ -12,7 +12,7 @@ from streamrec.config.cache_and_audit import CacheSettings
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.batch.functions import Function, Functions
-from streamrec.pipeline.dataset_checks import (
+from streamrec.pipeline.dataset_identity import (
     check_batches,
     check_mapped,
     check_pictures,

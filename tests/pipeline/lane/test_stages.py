@@ -23,8 +23,8 @@ from streamrec.formats.examples.specs import FixedLenFeature
 from streamrec.formats.shards.tfrecord import HEADER
 from streamrec.pipeline.batch.functions import Function
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.record_span import BlockPlaces, RecordSpan
+from streamrec.pipeline.lane.stages import Filter, FilterStage
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
 from streamrec.values.record_rows import RecordRows
