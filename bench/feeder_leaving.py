@@ -46,8 +46,7 @@ from bench.services import Daemon, daemon
 from bench.stopwatch import TICKS, tree, usage
 from streamrec.config.machine import usable_cores
 from streamrec.feeder.client.session import Options
-from streamrec.flow.loop_delay import LoopDelay, watching
-from streamrec.flow.timings import BOUNDS
+from streamrec.flow.timings import BOUNDS, LoopDelay, watching
 from streamrec.formats.examples.descriptions import describe
 
 SESSION = 64 << 20

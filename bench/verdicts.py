@@ -27,9 +27,8 @@ from bench.services import STORE_KEYS, daemon, store
 from streamrec.config import DatasetSettings
 from streamrec.measure.benchmark import Benchmark
 from streamrec.measure.budget import Budget, read_prices
-from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict
+from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict, steady_rate
 from streamrec.measure.job import run_job
-from streamrec.measure.rates import steady_rate
 
 SECONDS = 10.0
 """Seconds of a job after the change, and of a feeder's."""

@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
     from streamrec.streams.opening import open as open  # noqa: A004 - the public name
+    from streamrec.streams.sources import TFDSInfo as TFDSInfo
     from streamrec.streams.sources import infer_features as infer_features
     from streamrec.streams.sources import read_records as read_records
     from streamrec.streams.sources import shards as shards
+    from streamrec.streams.sources import tfds_info as tfds_info
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.stream import take as take
-    from streamrec.streams.tfds_info import TFDSInfo as TFDSInfo
-    from streamrec.streams.tfds_info import tfds_info as tfds_info
     from streamrec.streams.which import which as which
     from streamrec.values.columns import Arrays as Arrays
     from streamrec.values.columns import BytesColumn as BytesColumn
@@ -111,9 +111,8 @@ _NAMES = {
     "streamrec.datasets.sharded_writer": "ShardedWriter",
     "streamrec.datasets.writer": "TFRecordWriter",
     "streamrec.streams.opening": "connect mix open",
-    "streamrec.streams.sources": "infer_features read_records shards",
+    "streamrec.streams.sources": "TFDSInfo infer_features read_records shards tfds_info",
     "streamrec.streams.stream": "Stream take",
-    "streamrec.streams.tfds_info": "TFDSInfo tfds_info",
     "streamrec.streams.which": "which",
     "streamrec.pipeline.batch.batch": "Batch",
     "streamrec.values.columns": "Arrays BytesColumn Ragged Sparse",

@@ -14,15 +14,14 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from streamrec.devstore.api import error_document
-from streamrec.devstore.faults import Faults, flip_byte, sending_steps
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Faults, Refusal, flip_byte, sending_steps
 from streamrec.devstore.sending import reset
 from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.devstore.faults import FaultEffects, FaultRule, Step
+    from streamrec.devstore.refusals import FaultEffects, FaultRule, Step
 
 HOP_BY_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "TE", "Upgrade", "Expect")
 

@@ -253,7 +253,7 @@ def test_each_way_to_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = tmp_path / "stores" / "s3"
     folder.mkdir(parents=True)
     ways = {
-        "import streamrec.feeder.access.tls": "feeder",
+        "import streamrec.feeder.access.access": "feeder",
         "from streamrec.feeder import tls": "feeder",
         "from streamrec import connect": "streams",
         "from streamrec import feeder": "feeder",

@@ -221,7 +221,7 @@ def read(arguments: Arguments) -> dict[str, Any]:
 
 def stop_hedging() -> None:
     """Hedge no request; no setting does this, since nobody should want it."""
-    hedging: Any = import_module("streamrec.plan.reading.hedging")
+    hedging: Any = import_module("streamrec.plan.reading.concurrency")
     hedging.Hedging.allows = lambda *_, **__: False
 
 

@@ -40,7 +40,7 @@ with needs("streamrec.adapters.ray", "ray"):
     from ray.data.extensions import ArrowTensorArray, ArrowVariableShapedTensorArray
 
     # Arrow comes with Ray.
-    from streamrec.formats.examples.arrow_columns import arrow_of, columns_of
+    from streamrec.sources.arrow_fields import arrow_of, columns_of
 
 if TYPE_CHECKING:
     import os

@@ -266,8 +266,8 @@ def _feeder_route(
         ConfigError: The address is malformed, or the files of TLS do not fit it.
         UsageError: A setting is the feeder's own.
     """
+    from streamrec.feeder.access.access import tls_files
     from streamrec.feeder.access.address import Address
-    from streamrec.feeder.access.tls import tls_files
 
     # A client of a feeder chooses how many records its batches have, and nothing else.
     if others := sorted(changes.keys() - {"batch_size"}):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.datasets.survey import PlacedRecord, Survey
     from streamrec.measure.shuffling import Mixing
-    from streamrec.streams.tfds_info import TFDSInfo
+    from streamrec.streams.sources import TFDSInfo
 
 MOST_LINE = 2000
 """The characters of a line about a folder."""
@@ -112,7 +112,7 @@ def _folder(url: str, storage_options: Mapping[str, Any]) -> TFDSInfo | None:
     """Return the facts about a TFDS folder; ``None``: the URL names something else."""
     from streamrec.errors import ObjectNotFound
     from streamrec.stores.base.source_text import is_pattern
-    from streamrec.streams.tfds_info import tfds_info
+    from streamrec.streams.sources import tfds_info
 
     # A shard's name is not asked for a document below it.
     if is_pattern(url) or "tfrecord" in url.rstrip("/").rpartition("/")[2]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.datasets.compare import Comparison
-    from streamrec.datasets.index_check import IndexCheck
+    from streamrec.datasets.indexes import IndexCheck
     from streamrec.datasets.verify import ShardReport
 
 FAILED = 1
@@ -71,7 +71,7 @@ def verify(
         print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
         # As `diff` does: what differs is printed, and is no error.
         context.exit(FAILED if comparison.differences else 0)
-    from streamrec.datasets.index_check import IndexCheck
+    from streamrec.datasets.indexes import IndexCheck
     from streamrec.datasets.verify import check
     from streamrec.flow.bridge import Bridge
 
@@ -199,7 +199,7 @@ def _write_index(
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
     from streamrec.config.plain_values import byte_size
-    from streamrec.datasets.key_values import key_indexes, key_type
+    from streamrec.datasets.indexes import key_indexes, key_type
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index_names import index_places

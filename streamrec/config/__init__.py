@@ -5,6 +5,6 @@ Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 
 from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
 from streamrec.config.lazy_settings import validate
-from streamrec.config.window import Window
+from streamrec.config.record_choice import Window
 
 __all__ = ["Compression", "DatasetSettings", "Pack", "StreamSettings", "Window", "validate"]

@@ -18,7 +18,6 @@ from streamrec.config.cache_and_audit import (
     read_cache,
 )
 from streamrec.config.consistency import CHECKS
-from streamrec.config.excluded import excluded_in_full, read_excluded
 from streamrec.config.lazy_settings import LazySettings
 from streamrec.config.plain_values import (
     AUTO,
@@ -37,8 +36,14 @@ from streamrec.config.plain_values import (
     positive_number,
     text,
 )
-from streamrec.config.split_text import split_parts
-from streamrec.config.window import Window, plain_window, read_window
+from streamrec.config.record_choice import (
+    Window,
+    excluded_in_full,
+    plain_window,
+    read_excluded,
+    read_window,
+    split_parts,
+)
 from streamrec.errors import ConfigError
 from streamrec.masking import Hidden
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamrec.config.cache_and_audit import Kept
     from streamrec.config.dataset import Pack
-    from streamrec.config.window import Window
+    from streamrec.config.record_choice import Window
 
 
 class TensorFlowDType(Protocol):

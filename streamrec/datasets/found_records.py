@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamrec.datasets.key_values import key_type, values_of
+from streamrec.datasets.indexes import key_type, values_of
 from streamrec.datasets.survey import REQUESTS, RETRIES, PlacedRecord
 from streamrec.errors import ConfigError, StaleIndex
 from streamrec.flow.bridge import Bridge

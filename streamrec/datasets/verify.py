@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.machine import automatic_budget
-from streamrec.datasets.key_values import KeyCollector
+from streamrec.datasets.indexes import KeyCollector
 from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
 from streamrec.flow.cleanup import all_of, end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from streamrec.config import Compression
-    from streamrec.datasets.index_check import EntryCheck, IndexCheck
+    from streamrec.datasets.indexes import EntryCheck, IndexCheck
     from streamrec.errors import StaleIndex, StreamrecError
     from streamrec.values.columns import ByteArray
 

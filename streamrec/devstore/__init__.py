@@ -11,8 +11,8 @@
 As a process of its own: ``python -m streamrec.devstore --help``.
 """
 
-from streamrec.devstore.faults import FaultRule
 from streamrec.devstore.objects import Recipe, SyntheticObjects
+from streamrec.devstore.refusals import FaultRule
 from streamrec.devstore.sending import RequestRecord, RequestStatistics
 from streamrec.devstore.server import DevStore
 

@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from streamrec.config.named_files import check_file
-from streamrec.devstore.faults import FaultRule
 from streamrec.devstore.objects import DirectoryObjects, MemoryObjects, Objects, SyntheticObjects
+from streamrec.devstore.refusals import FaultRule
 from streamrec.devstore.server import DevStore
 from streamrec.errors import StreamrecError
 from streamrec.flow.bridge import new_event_loop

@@ -15,13 +15,13 @@ from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
 
 from streamrec.devstore.objects import etag_of_parts
-from streamrec.devstore.ranges import Refusal, parse_range
+from streamrec.devstore.refusals import Refusal, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
-    from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.objects import Content, Objects, StoredObject
+    from streamrec.devstore.refusals import FaultEffects
 
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"

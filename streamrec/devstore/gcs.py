@@ -23,7 +23,7 @@ from streamrec.devstore.api import (
     page_limit,
     timestamp,
 )
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from streamrec.config.lazy_settings import validate
 from streamrec.config.validation import Settings
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Refusal
 from streamrec.errors import ConfigError
 
 LARGEST_PIECE = 1 << 20

@@ -28,7 +28,7 @@ from streamrec.devstore.api import (
     xml_reply,
 )
 from streamrec.devstore.objects import digest
-from streamrec.devstore.ranges import Refusal, parse_copy_range
+from streamrec.devstore.refusals import Refusal, parse_copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from streamrec.devstore.api import ObjectBody
-from streamrec.devstore.faults import NO_EFFECTS, Step, flip_byte, sending_steps
+from streamrec.devstore.refusals import NO_EFFECTS, Step, flip_byte, sending_steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from streamrec.devstore.api import Call, Reply
-    from streamrec.devstore.faults import FaultEffects
+    from streamrec.devstore.refusals import FaultEffects
 
 
 BURST_SECONDS = 0.1

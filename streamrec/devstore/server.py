@@ -22,9 +22,8 @@ from aiohttp import web
 
 from streamrec.devstore import gcs, s3
 from streamrec.devstore.api import Call, Reply
-from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import FaultEffects, Faults, Refusal
 from streamrec.devstore.sending import (
     Jitter,
     Pace,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from streamrec.devstore.faults import FaultRule
+    from streamrec.devstore.refusals import FaultRule
 
 
 LONGEST_EXPIRY = 7 * 24 * 3600  # seconds; S3's own limit

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.machine import memory_budget
 from streamrec.config.schemes import line_of
-from streamrec.measure.figures import Ceiling, Cell
-from streamrec.measure.rates import read_rate, requests_of, used_part
+from streamrec.measure.figures import Ceiling, Cell, read_rate, requests_of, used_part
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
 from streamrec.plan.order.shard_order import open_at_once
 from streamrec.plan.reading.concurrency import MOST

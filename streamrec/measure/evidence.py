@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamrec.flow.stages import TABLE, Bottleneck
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.figures import Ceiling
-from streamrec.measure.rates import busy_part, read_rate, steady_rate, used_part
+from streamrec.measure.figures import Ceiling, busy_part, read_rate, steady_rate, used_part
 from streamrec.plan.reading.concurrency import Limit, main_limit
 from streamrec.report.verdict import (
     CONTRADICTS,

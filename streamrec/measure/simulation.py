@@ -25,7 +25,7 @@ from streamrec.flow.child_process import ChildProcess
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.inflating import ZLIB
+from streamrec.formats.examples.needs import ZLIB
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,

@@ -9,8 +9,7 @@ from streamrec.flow.stages import RESOURCES
 from streamrec.measure.advice import Advice, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import find, longest_wait, sentences_of
-from streamrec.measure.figures import Change, Verdict
-from streamrec.measure.rates import has_ramp, is_steady, mean_rate
+from streamrec.measure.figures import Change, Verdict, has_ramp, is_steady, mean_rate
 from streamrec.report.verdict import CAUSES
 from streamrec.report.words import rate as rate_text
 

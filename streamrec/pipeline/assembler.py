@@ -13,9 +13,9 @@ from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
 from streamrec.flow.cores import share_work
-from streamrec.flow.loop_delay import LoopShare
 from streamrec.flow.pool import DecodedMemory
 from streamrec.flow.retry import Silence
+from streamrec.flow.timings import LoopShare
 from streamrec.formats.examples.needs import decode_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
 from streamrec.pipeline.fetch.fetcher import Fetcher

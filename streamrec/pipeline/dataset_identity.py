@@ -26,7 +26,6 @@ from streamrec.plan.order.mixture import (
 )
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
-from streamrec.plan.order.weight_changes import read_changes
 from streamrec.plan.order.window import Windows
 from streamrec.plan.state.fingerprint import (
     AS_IT_COMES,
@@ -40,6 +39,7 @@ from streamrec.plan.state.fingerprint import (
     digest,
     names_digest,
 )
+from streamrec.plan.state.resume_point import read_changes
 from streamrec.stores.base.source_text import content_name
 from streamrec.values.record_rows import Chunks
 

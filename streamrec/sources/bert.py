@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError
 from streamrec.sources.source import Block, Option, SourceKind, files_digest, files_of
-from streamrec.sources.text_pieces import text_pieces, total_bytes
+from streamrec.sources.table import text_pieces, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_names import Splits
     from streamrec.sources.bert_records import BertRecords
     from streamrec.sources.source import ReadsIn, Refuse
-    from streamrec.sources.text_pieces import TextPiece
+    from streamrec.sources.table import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
 SUFFIXES = (".txt", ".txt.gz")

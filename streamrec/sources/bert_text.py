@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.sources.source import Refuse
-    from streamrec.sources.text_pieces import TextPiece
+    from streamrec.sources.table import TextPiece
     from streamrec.stores.stored_files import StoredFile
     from streamrec.values.columns import Indices
 

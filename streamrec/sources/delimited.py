@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.sources.source import Option, SourceKind, files_of
-from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
+from streamrec.sources.table import (
+    MOST_BYTES,
+    OPTIONS,
+    FeatureChoice,
+    RowTable,
+    TableOptions,
+    last_end,
+    text_pieces,
+)
 from streamrec.sources.table_values import RowError, SampledType, with_parts
-from streamrec.sources.text_pieces import MOST_BYTES, last_end, text_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +32,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.sources.source import ReadsIn
+    from streamrec.sources.table import TextPiece
     from streamrec.sources.table_columns import TableRows
-    from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
 

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.sources.source import SourceKind, files_of
-from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
+from streamrec.sources.table import (
+    OPTIONS,
+    FeatureChoice,
+    RowTable,
+    TableOptions,
+    TextPiece,
+    last_end,
+    text_pieces,
+)
 from streamrec.sources.table_values import JsonNumber, RowError, SampledType, widen, with_parts
-from streamrec.sources.text_pieces import TextPiece, last_end, text_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

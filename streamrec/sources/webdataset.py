@@ -15,9 +15,15 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 from streamrec.errors import ConfigError, DataError, StreamrecError
 from streamrec.sources.json_lines import json_object
 from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, SourceKind, files_of
-from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
+from streamrec.sources.table import (
+    OPTIONS,
+    FeatureChoice,
+    RowTable,
+    TableOptions,
+    is_compressed,
+    open_plain,
+)
 from streamrec.sources.table_values import RowError, SampledType, widen, with_parts
-from streamrec.sources.text_pieces import is_compressed, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

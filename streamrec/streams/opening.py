@@ -12,8 +12,8 @@ from streamrec.config.habits import HABITS
 from streamrec.config.lazy_settings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_values
 from streamrec.errors import ConfigError
+from streamrec.feeder.access.access import tls_files
 from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.tls import tls_files
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import parser_of
 from streamrec.streams.start import FeederSettings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Source,
         StreamKeywords,
     )
-    from streamrec.feeder.access.tls import ClientTls
+    from streamrec.feeder.access.access import ClientTls
     from streamrec.formats.examples.image_spec import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.fingerprint import Fingerprint

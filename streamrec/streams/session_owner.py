@@ -12,8 +12,8 @@ from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, count_of, numbers_of
 from streamrec.config.consistency import check_change
 from streamrec.errors import ConfigError
-from streamrec.plan.order.weight_changes import LARGEST_STEP
 from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import LARGEST_STEP
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.loops import ComingSession, Lookahead
 from streamrec.streams.start import (

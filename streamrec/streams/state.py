@@ -13,9 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from streamrec.errors import BatchOutOfOrder, Busy, MalformedPosition
-from streamrec.plan.order.weight_changes import change_from
 from streamrec.plan.state.position import Position
-from streamrec.plan.state.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
+from streamrec.plan.state.resume_point import (
+    Beginning,
+    ResumePoint,
+    change_from,
+    for_rank,
+    read_resume_point,
+)
 from streamrec.streams import ranks
 from streamrec.values.columns import BytesColumn
 

@@ -17,7 +17,7 @@ from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.loop_delay import LoopShare
+from streamrec.flow.timings import LoopShare
 from streamrec.masking import masked
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.first_batch import warn_of_records_left_out, warn_of_small_budget

@@ -13,7 +13,7 @@ from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.opening import checked, checked_mix
-from streamrec.streams.which_asked import point_in, range_of, world_size_of
+from streamrec.streams.which_read import point_in, range_of, read_places, world_size_of
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -122,8 +122,6 @@ def which(
             find=find,
             find_epochs=find_epochs,
         )
-    from streamrec.streams.which_read import read_places  # what reads takes time to import
-
     if find is not None or steps is None:
         raise ConfigError("read=True reads up to some steps; give steps, and leave out find")
     return read_places(dataset, steps, rank=rank, world_size=world_size, state=state)

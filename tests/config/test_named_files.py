@@ -20,7 +20,7 @@ from streamrec.config.named_files import (
     read_small_file,
 )
 from streamrec.errors import ConfigError
-from streamrec.feeder.access.tls import client_context, load_authorities, load_pair
+from streamrec.feeder.access.access import client_context, load_authorities, load_pair
 from streamrec.flow.child_process import ChildProcess
 from streamrec.measure.figures import read_figures
 

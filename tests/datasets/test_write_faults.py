@@ -14,7 +14,7 @@ import pytest
 
 from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore, FaultRule
-from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
+from streamrec.devstore.refusals import NO_EFFECTS, FaultEffects
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
 from streamrec.stores.base import new_object
 from streamrec.values.columns import BytesColumn

@@ -14,9 +14,8 @@ from streamrec.devstore.api import (
     timestamp,
     xml_reply,
 )
-from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
 from streamrec.devstore.objects import MemoryObjects
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import NO_EFFECTS, FaultEffects, Refusal
 
 TEXT = st.text(
     st.characters(

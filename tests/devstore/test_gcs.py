@@ -18,7 +18,7 @@ from streamrec.devstore.gcs import (
     speaks_gcs,
 )
 from streamrec.devstore.objects import StoredObject
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Refusal
 from streamrec.stores.gcs.google_credentials import filesystem
 from tests.stores.gcs_probes import Api
 from tests.support import asynchronous

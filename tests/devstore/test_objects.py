@@ -21,7 +21,7 @@ from streamrec.devstore.objects import (
     digest,
     split_name,
 )
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Refusal
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from tests.devstore.test_main import fetch, running

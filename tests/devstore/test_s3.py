@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Refusal
 from streamrec.devstore.s3 import content_encoding, decode, operation_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from yarl import URL
 
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.objects import DirectoryObjects
-from streamrec.devstore.ranges import Refusal
+from streamrec.devstore.refusals import Refusal
 from streamrec.devstore.server import _abort, check_bearer, check_signature
 from tests.stores.certificates import Authority
 from tests.support import asynchronous

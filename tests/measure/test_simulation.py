@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.config.validation import Settings
-from streamrec.devstore.faults import FaultRule
+from streamrec.devstore.refusals import FaultRule
 from streamrec.errors import ConfigError
 from streamrec.measure.simulation import (
     DEFAULT_FEATURES,

@@ -14,8 +14,7 @@ from streamrec.config import DatasetSettings
 from streamrec.config.daemon import load_daemon
 from streamrec.flow.stages import GROUPS, RESOURCES, STAGES, TABLE, Bottleneck
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.figures import Figures, Sample, Target, Verdict
-from streamrec.measure.rates import steady_rate
+from streamrec.measure.figures import Figures, Sample, Target, Verdict, steady_rate
 from streamrec.measure.verdict import judge
 from streamrec.measure.view import advice_of
 from streamrec.plan.reading import concurrency

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec import Pack
 from streamrec.config import DatasetSettings
-from streamrec.config.window import Window
+from streamrec.config.record_choice import Window
 from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed, TruncatedShard
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task

@@ -15,7 +15,7 @@ from streamrec.config import Pack
 from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.reading.hedging import Hedging
+from streamrec.plan.reading.concurrency import Hedging
 from tests.pipeline import user_functions
 from tests.pipeline.lane.test_mix_source import (
     CODE,

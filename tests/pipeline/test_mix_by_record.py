@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition, ObjectNotFound, OtherOrder
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.order.weight_changes import change_from
-from streamrec.plan.state.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning, change_from
 from tests.pipeline.mixes import write_mix
 from tests.pipeline.small_datasets import (
     global_batches,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources import text_pieces as pieces_module
+from streamrec.sources import table as pieces_module
 from streamrec.sources.bert_text import Document, WordPieces, document_end, documents_of, list_files
 from streamrec.sources.source import files_of
-from streamrec.sources.text_pieces import TextPiece, text_pieces
+from streamrec.sources.table import TextPiece, text_pieces
 from tests.sources.test_delimited import fail
 from tests.sources.texts import SPECIAL, TEXT, vocabulary, vocabulary_file
 

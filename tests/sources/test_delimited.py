@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
 from streamrec.plan.order.shard_names import Task
-from streamrec.sources import delimited, text_pieces
+from streamrec.sources import delimited, table
 from streamrec.sources.delimited import RowEnds, open_delimited
 from streamrec.sources.source import files_of
 from tests.sources.tables import NAMES, ROWS, TABLE
@@ -42,8 +42,8 @@ def test_pieces_are_whole_rows(
     path.write_bytes(text.getvalue().encode())
     (file,) = files_of(str(path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_pieces, "PIECE_BYTES", size)
-        pieces = list(text_pieces.text_pieces(file, end_of=RowEnds(delimiter)))
+        patch.setattr(table, "PIECE_BYTES", size)
+        pieces = list(table.text_pieces(file, end_of=RowEnds(delimiter)))
     parsed, line = [], 1
     for piece in pieces:
         assert piece.line == line
@@ -55,12 +55,12 @@ def test_pieces_are_whole_rows(
 
 
 def test_quotes_that_are_never_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_pieces, "PIECE_BYTES", 10)
+    monkeypatch.setattr(table, "PIECE_BYTES", 10)
     monkeypatch.setattr(delimited, "MOST_BYTES", 50)
     path = tmp_path / "x.csv"
     path.write_bytes(b'a\nb\n"c' + b"\n" * 100)
     (file,) = files_of(str(path))
-    pieces = [piece.data for piece in text_pieces.text_pieces(file, end_of=RowEnds(","))]
+    pieces = [piece.data for piece in table.text_pieces(file, end_of=RowEnds(","))]
     assert pieces[0] == b"a\nb\n"
     assert len(pieces[1]) > 50
     assert set(map(len, pieces[2:-1])) == {10}
@@ -147,7 +147,7 @@ def test_a_quote_that_does_not_close_costs_one_row(
     tmp_path: Path, stray: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever pieces are cut, and however much the quote would swallow."""
-    monkeypatch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", 5000)
+    monkeypatch.setattr("streamrec.sources.table.PIECE_BYTES", 5000)
     monkeypatch.setattr("streamrec.sources.delimited.MOST_BYTES", 20_000)
     path = tmp_path / "x.csv"
     plain = [b"%d,plain\n" % n for n in range(5000)]
@@ -163,7 +163,7 @@ def test_a_quote_that_does_not_close_costs_one_row(
 
 
 def test_quotes_in_values_are_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", 300)
+    monkeypatch.setattr("streamrec.sources.table.PIECE_BYTES", 300)
     path = tmp_path / "x.csv"
     pipes = [b'%d,5" pipe\n' % n for n in range(999)]
     rows = [row for pair in zip(pipes, ROWS_OF_QUOTES[:999], strict=True) for row in pair]
@@ -225,7 +225,7 @@ def test_the_first_rows_tell_the_types(tmp_path: Path) -> None:
 def test_the_first_rows_may_take_several_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", 100)
+    monkeypatch.setattr("streamrec.sources.table.PIECE_BYTES", 100)
     place = write(tmp_path / "x.csv", "a\n" + "1\n" * 999 + "2.5\n" + "x\n" * 9)
     source = open_delimited(place)
     assert source.features == {"a": "float32"}
@@ -259,7 +259,7 @@ def test_numbers_that_do_not_fit_are_refused_by_row_column_and_value(tmp_path: P
 def test_the_advice_takes_the_whole_column(
     first: str, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", 100)
+    monkeypatch.setattr("streamrec.sources.table.PIECE_BYTES", 100)
     place = write(tmp_path / "x.csv", f"a\n{first.rstrip()}\n16777217\n")
     with pytest.raises(DataError, match="which is 16777216 as float32") as caught:
         records_of(open_delimited(place))
@@ -371,7 +371,7 @@ def test_any_table_is_what_python_reads(
     path.write_bytes(text.getvalue().encode())
     expected = list(csv.reader(io.StringIO(text.getvalue(), newline=""), delimiter=delimiter))[1:]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", size)
+        patch.setattr("streamrec.sources.table.PIECE_BYTES", size)
         types = dict.fromkeys(names, "bytes")
         source = open_delimited(str(path), delimiter=delimiter, types=types)
         assert records_of(source) == [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 SPAN = "streamrec.sources.json_lines._SPAN"
-PIECE_BYTES = "streamrec.sources.text_pieces.PIECE_BYTES"
+PIECE_BYTES = "streamrec.sources.table.PIECE_BYTES"
 
 
 def elements(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 import streamrec as sr
-from streamrec.datasets.index_check import IndexCheck
+from streamrec.datasets.indexes import IndexCheck
 from streamrec.datasets.reshard import types_of
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.verify import check

@@ -12,7 +12,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
-from streamrec.flow import loop_delay
+from streamrec.flow import timings
 from tests.feeder.support import eventually, serving
 from tests.pipeline.small_datasets import settings_of, write
 
@@ -190,7 +190,7 @@ class TestReadyBatches:
 
     @pytest.fixture(autouse=True)
     def _short_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loop_delay, "LONGEST_TURN", 0.0)
+        monkeypatch.setattr(timings, "LONGEST_TURN", 0.0)
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> str:

@@ -23,7 +23,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.plan.order import weight_changes
+from streamrec.plan.state import resume_point
 from streamrec.plan.state.fingerprint import check_agreement
 from streamrec.streams import handle
 from tests.by_day import at_night, is_day
@@ -332,7 +332,7 @@ class TestJoining:
     def test_a_call_that_is_refused_adds_nothing(
         self, components: dict[str, str], books: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(weight_changes, "MOST_CHANGES", 1)
+        monkeypatch.setattr(resume_point, "MOST_CHANGES", 1)
         with mix_of(components) as stream:
             stream.set_weights(CODE, from_step=1)
             with pytest.raises(MalformedPosition, match="have changed 1 times"):

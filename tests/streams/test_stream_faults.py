@@ -26,7 +26,7 @@ from streamrec.errors import (
 from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.fetch import range_downloader
-from streamrec.plan.reading.hedging import Hedging
+from streamrec.plan.reading.concurrency import Hedging
 from tests import proxied_stores as stores
 from tests.pipeline.small_datasets import payload
 from tests.support import asynchronous

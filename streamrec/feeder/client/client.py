@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpac
 from zlib import crc32
 
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
+from streamrec.feeder.access.access import client_context, failure
 from streamrec.feeder.access.address import Address, check_sending
-from streamrec.feeder.access.tls import client_context, failure
 from streamrec.feeder.client.blocking import BlockingConnection
 from streamrec.feeder.client.connection import AsyncConnection
 from streamrec.feeder.client.session import NEAR, FeedState, Options

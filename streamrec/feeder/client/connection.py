@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, WireError
-from streamrec.feeder.access.tls import failure
+from streamrec.feeder.access.access import failure
 from streamrec.wire.messages import BatchMessage, Credit, Ping, Pong, Release
 from streamrec.wire.protocol import Role, State, seal
 

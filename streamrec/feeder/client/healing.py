@@ -16,8 +16,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from streamrec.errors import FeederLost, FeedError, Stalled, StreamrecError
+from streamrec.feeder.access.access import client_context
 from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.access.tokens import read_token, read_token_async
 from streamrec.feeder.client.client import (
     CONNECT_TIMEOUT,
@@ -27,8 +27,7 @@ from streamrec.feeder.client.client import (
     look_up,
     look_up_async,
 )
-from streamrec.feeder.client.failover import Failover, Pause
-from streamrec.feeder.client.moves import Moves
+from streamrec.feeder.client.failover import Failover, Moves, Pause
 from streamrec.feeder.client.session import StreamPart, state_of
 from streamrec.feeder.client.welcome import check_same
 from streamrec.flow.bridge import on_recall

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from streamrec.config.machine import daemon_budget, memory_budget, worker_count
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate import status
+from streamrec.feeder.operate.log_format import exporting
 from streamrec.feeder.operate.signals import Notifier, dumping, reloading
 from streamrec.feeder.operate.status_port import MOST as MOST_STATUS
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.service import SharedBudget
-from streamrec.feeder.server.tracing import exporting
 from streamrec.feeder.workers.supervisor import Supervisor
 from streamrec.flow.bridge import new_event_loop
-from streamrec.flow.loop_delay import watching
+from streamrec.flow.timings import watching
 from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from streamrec.errors import FeederDraining, StoreError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.engine.engine_process import find_functions, open_ordered
 from streamrec.feeder.operate import log_format
+from streamrec.feeder.operate.log_format import exporting
 from streamrec.feeder.operate.signals import log_dump, reload_access, reload_server
 from streamrec.feeder.server.datasets import close_opened
 from streamrec.feeder.server.server import Feeder
-from streamrec.feeder.server.tracing import exporting
 from streamrec.feeder.workers.worker import NUMBER_BYTES, Link
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.cleanup import end, finish
-from streamrec.flow.loop_delay import watching
+from streamrec.flow.timings import watching
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from streamrec.errors import FeederLost, FeederRefused, StreamrecError
 from streamrec.feeder.client.connection import LINGER
 from streamrec.feeder.client.session import state_of
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.loop_delay import LoopShare
+from streamrec.flow.timings import LoopShare
 from streamrec.pipeline.batch import payload
 from streamrec.plan.state.position import VERSION
 from streamrec.wire.error_fields import to_fields

@@ -16,8 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederDraining, FeederLost, StreamrecError
-from streamrec.flow.loop_delay import LoopDelay
-from streamrec.flow.timings import add_up
+from streamrec.flow.timings import LoopDelay, add_up
 from streamrec.masking import printable
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from streamrec.formats.examples.defaults import (
 )
 from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.formats.examples.faults import OCTETS, SIZES, ColumnFault
-from streamrec.formats.examples.inflating import ZLIB, inflate
-from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
+from streamrec.formats.examples.needs import ZLIB, Make, Needs, inflate, row_of, values_of
 from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnKind, ColumnPlan, DataType
 from streamrec.values.aligned import align
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of, volumes

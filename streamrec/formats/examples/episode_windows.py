@@ -32,7 +32,7 @@ from streamrec.values.columns import BytesColumn, Ragged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.config.window import Window
+    from streamrec.config.record_choice import Window
     from streamrec.formats.examples.faults import UrlOf
     from streamrec.formats.examples.needs import FillPicture, Make, Share
     from streamrec.kernel.contract import Allocate

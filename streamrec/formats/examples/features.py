@@ -26,8 +26,8 @@ from streamrec.formats.examples.faults import (
     record_bytes,
 )
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.inflating import ZLIB
 from streamrec.formats.examples.needs import (
+    ZLIB,
     Claims,
     Filling,
     FillPicture,

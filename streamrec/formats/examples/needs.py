@@ -1,12 +1,15 @@
 """The kernel's columns that specs need, and helpers to make the specs' columns of them.
 
 The memory that the columns of a batch claim is compared with limits before it is taken.
+
+And numbers in byte strings that zlib has compressed, one string for each record.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import zlib
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -19,7 +22,7 @@ from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_o
 from streamrec.formats.examples.faults import ColumnFault, Need
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, fresh
 from streamrec.values.aligned import copy_aligned
-from streamrec.values.columns import BytesColumn, Ragged
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +31,7 @@ if TYPE_CHECKING:
 
     from streamrec.formats.images.picture import OutputForm
     from streamrec.kernel.contract import Allocate
-    from streamrec.values.columns import Column
-
+    from streamrec.values.columns import Column, Indices
 
 MIB = 1 << 20
 _FIXED = frozenset({ColumnKind.FIXED, ColumnKind.RAW})
@@ -420,3 +422,48 @@ def row_of(index: int, column: npt.NDArray[Any] | Ragged) -> int:
     if isinstance(column, Ragged):
         return int(np.searchsorted(column.row_splits, index, "right")) - 1
     return index // (column.size // len(column))
+
+
+ZLIB = "zlib"
+"""The value of a spec's ``raw`` for such strings."""
+
+
+def inflate(strings: BytesColumn, sizes: Indices, name: str, needs: Needs) -> npt.NDArray[np.uint8]:
+    """Return the bytes of all records, end to end.
+
+    No more comes out than is expected, so a small record cannot fill the memory.
+
+    Args:
+        strings: The compressed strings.
+        sizes: int64 ``[rows]``: the bytes that each becomes.
+        name: The feature's name, for errors.
+        needs: Gives the memory, and takes note of it.
+
+    Raises:
+        ColumnFault: A string is damaged, or becomes more or fewer bytes.
+    """
+    needs.claims.rows(sizes, int(sizes.sum()), 1, name)
+    places: list[int] = offsets_of(sizes).tolist()
+    octets = needs.allocate(places[-1])
+    offsets: list[int] = strings.offsets.tolist()
+    for row, size in enumerate(sizes.tolist()):
+        held = strings.values.data[offsets[row] : offsets[row + 1]]
+        plain = _inflate(held, size, row, name)
+        octets[places[row] : places[row + 1]] = np.frombuffer(plain, np.uint8)
+    return octets
+
+
+def _inflate(held: Any, size: int, row: int, name: str) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        # One byte more, so that a longer one is seen to be longer.
+        plain = stream.decompress(held, size + 1)
+    except zlib.error as error:
+        why = f"the record's byte string is not intact zlib ({error}); correct raw, or the record"
+        raise ColumnFault(row, name, why) from None
+    if len(plain) == size and stream.eof:
+        return plain
+    what = f"{'more' if len(plain) > size else 'fewer'} than the {size} bytes"
+    raise ColumnFault(
+        row, name, f"the record's byte string becomes {what} that the spec takes; correct the shape"
+    )

@@ -17,8 +17,15 @@ from streamrec.formats.examples.composite import (
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.inflating import ZLIB, inflate
-from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
+from streamrec.formats.examples.needs import (
+    ZLIB,
+    Make,
+    Needs,
+    column_of,
+    inflate,
+    row_of,
+    values_of,
+)
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,

@@ -29,7 +29,7 @@ from streamrec.formats.examples.defaults import (
 )
 from streamrec.formats.examples.dtypes import dtype_name
 from streamrec.formats.examples.image_spec import Gives_co, Image, Spec
-from streamrec.formats.examples.inflating import ZLIB
+from streamrec.formats.examples.needs import ZLIB
 from streamrec.values.columns import Arrays, Ragged, Sparse
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from streamrec.config.split_text import ALL, split_parts
+from streamrec.config.record_choice import ALL, split_parts
 from streamrec.errors import ConfigError, MalformedIndex, UnsupportedFormat
 from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from streamrec.config.split_text import SplitPart
+    from streamrec.config.record_choice import SplitPart
 
 INFO = "dataset_info.json"
 """The document's name in its folder."""

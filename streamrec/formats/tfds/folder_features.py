@@ -19,7 +19,7 @@ import numpy as np
 from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.inflating import ZLIB
+from streamrec.formats.examples.needs import ZLIB
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     RaggedFeature,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.config.window import Window
+    from streamrec.config.record_choice import Window
     from streamrec.flow.pool import BatchInFlight
     from streamrec.formats.examples.episode_windows import EpisodeParser
     from streamrec.formats.examples.features import FeatureParser

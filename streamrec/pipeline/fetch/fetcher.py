@@ -15,8 +15,7 @@ from streamrec.flow.cleanup import apart
 from streamrec.flow.pool import HUGE, Pool, Prefaulter, size_class
 from streamrec.flow.timings import Timings
 from streamrec.masking import masked
-from streamrec.pipeline.fetch.awaited_shards import AwaitedShards
-from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
+from streamrec.pipeline.fetch.range_downloader import AwaitedShards, OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import A_BIT_MORE, RangeRead
 from streamrec.pipeline.terms.memory_needs import FETCHED
 from streamrec.plan.reading.ranges import (

@@ -20,8 +20,7 @@ from streamrec.errors import (
 )
 from streamrec.flow.stages import WaitClock
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
-from streamrec.pipeline.lane.extent_check import ExtentCheck
-from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.pipeline.lane.record_span import ExtentCheck, RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
 from streamrec.values.columns import rising

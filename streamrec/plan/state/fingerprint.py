@@ -55,7 +55,7 @@ class Fingerprint:
     mix: str = ""
     """The components of a mix, their weights, and the behaviour at the end of one."""
     mix_changes: str = ""
-    """The changes of a mix's weights while it runs, as :mod:`.weight_changes` writes them. They go
+    """The changes of a mix's weights while it runs, as :mod:`.resume_point` writes them. They go
     with the state: a dataset's own fingerprint has none."""
 
     @property

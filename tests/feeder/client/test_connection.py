@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
-from streamrec.feeder.access.access import Certificates
-from streamrec.feeder.access.tls import client_context
+from streamrec.feeder.access.access import Certificates, client_context
 from streamrec.feeder.client import connection as connection_module
 from streamrec.feeder.client.connection import (
     AT_ONCE,

@@ -26,7 +26,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.feeder.access.access import Access, Certificates
-from streamrec.feeder.client import healing, moves
+from streamrec.feeder.client import failover, healing
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
@@ -144,7 +144,7 @@ def test_ranks_share_the_feeders(opened: Open, fleet: Fleet) -> None:
 @both
 def test_moves_to_a_feeder_that_is_added(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 of a fleet of one reads on at the second feeder, once the name stands for both."""
-    monkeypatch.setattr(moves, "EVERY", 0.0)
+    monkeypatch.setattr(failover, "LOOK_EVERY", 0.0)
     machines, asked = ["127.0.0.1"], socket.getaddrinfo
 
     def answer(host: Any, port: Any, *more: Any, **options: Any) -> Any:

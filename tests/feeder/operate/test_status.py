@@ -29,8 +29,7 @@ from streamrec.feeder.page.view import MOST_ROWS
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import STANDS, Feeder
 from streamrec.feeder.server.service import SharedBudget
-from streamrec.flow.loop_delay import LoopDelay
-from streamrec.flow.timings import Timings
+from streamrec.flow.timings import LoopDelay, Timings
 from streamrec.pipeline.dataset import Dataset
 from tests.cancellation import cancel_in_every_turn
 from tests.documents import HOSTILE, Tags

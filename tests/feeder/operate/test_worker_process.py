@@ -20,7 +20,7 @@ from streamrec.errors import (
     ObjectNotFound,
     StoreUnavailable,
 )
-from streamrec.feeder.access.tls import client_context
+from streamrec.feeder.access.access import client_context
 from streamrec.feeder.client.client import ENGINE_DATASET, AsyncFeed
 from streamrec.feeder.engine.engine import order_for
 from streamrec.feeder.operate import worker_process

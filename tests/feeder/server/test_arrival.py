@@ -22,9 +22,8 @@ from streamrec.errors import (
     OtherDataset,
     StreamrecError,
 )
-from streamrec.feeder.access.access import LOOK_EVERY, Access
+from streamrec.feeder.access.access import LOOK_EVERY, Access, client_context
 from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.client.connection import AsyncConnection
 from streamrec.feeder.server import arrival

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
+from streamrec.feeder.access.access import client_context
 from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server.server import Feeder
 from streamrec.kernel import crc32c

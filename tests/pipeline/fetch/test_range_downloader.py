@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 
 from streamrec.errors import StoreUnavailable
-from streamrec.pipeline.fetch.range_downloader import HEDGE_AGAIN, SILENCE, RangeDownloader
+from streamrec.pipeline.fetch.range_downloader import (
+    HEDGE_AGAIN,
+    RECENT,
+    SILENCE,
+    AwaitedShards,
+    RangeDownloader,
+)
 from streamrec.pipeline.fetch.range_queue import RangeRead, Shards
 from streamrec.plan.order.shard_order import Extent
-from streamrec.plan.reading.hedging import (
-    FEWEST,
+from streamrec.plan.reading.concurrency import (
+    FEWEST_TIMES,
     MOST_AT_ONCE,
     QUIET,
     SHORTEST,
@@ -76,7 +82,7 @@ class Scene:
 
     async def learn(self) -> float:
         """Download often enough to learn how long requests take."""
-        return [await self.get() for _ in range(FEWEST)][-1]
+        return [await self.get() for _ in range(FEWEST_TIMES)][-1]
 
     @property
     def hedges(self) -> tuple[int, int, int]:
@@ -139,7 +145,7 @@ async def test_the_hedge_asks_for_what_is_missing() -> None:
     await scene.learn()
     await scene.get(HALF_STALL)
     assert scene.store.asked[-1] == ("o", SIZE // 2, SIZE)
-    assert scene.downloader.counts["bytes_read"] == (FEWEST + 1) * SIZE
+    assert scene.downloader.counts["bytes_read"] == (FEWEST_TIMES + 1) * SIZE
 
 
 @simulated
@@ -342,3 +348,24 @@ async def test_a_look_into_a_cache_that_is_cancelled_is_no_request() -> None:
     await read()
     assert downloader.counts["requests"] == 1
     cache.close()
+
+
+class TestAwaitedShards:
+    def test_waits_for_a_shard_add_up_with_the_one_that_goes_on(self) -> None:
+        shards = AwaitedShards(lambda: 0.0)
+        assert shards.longest({}) is None
+        for shard, seconds in ((7, 1.0), (8, 1.5), (7, 1.0)):
+            shards.add(shard, seconds)
+        assert shards.longest({}) == (7, 2.0)
+        assert shards.longest({8: 1.0}) == (8, 2.5)
+
+    @pytest.mark.parametrize(("later", "expected"), [(0.9, (7, 1.0)), (1.9, (7, 1.0)), (2.1, None)])
+    def test_waits_are_forgotten(self, later: float, expected: tuple[int, float] | None) -> None:
+        now = 0.0
+        shards = AwaitedShards(lambda: now)
+        shards.add(7, 1.0)
+        # Looked at on the way, as a report does, or not at all.
+        now = min(later, 1.1) * RECENT
+        shards.longest({})
+        now = later * RECENT
+        assert shards.longest({}) == expected

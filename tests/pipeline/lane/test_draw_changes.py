@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.mixture import draws_of
-from streamrec.plan.order.weight_changes import change_from, read_changes
 from streamrec.plan.order.window import Windows, records_until
 from streamrec.plan.state.position import Position
-from streamrec.plan.state.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning, change_from, read_changes
 from tests.pipeline.lane.test_mix_source import CODE, ENDLESS, WEB, written
 from tests.pipeline.mixes import MixOracle, Pair, mix_of
 from tests.pipeline.small_datasets import (

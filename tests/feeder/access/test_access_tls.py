@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streamrec.errors import ConfigError, FeederLost, FeederRefused
+from streamrec.feeder.access.access import client_context, failure, tls_files
 from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.tls import client_context, failure, tls_files
 from tests.feeder.certificates import Authority, write_secret
 
 TLS = Address("feeder", 1, dataset="x", tls=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.devstore.ranges import Refusal, parse_copy_range, parse_range
+from streamrec.devstore.refusals import Refusal, parse_copy_range, parse_range
 
 
 def test_the_message_is_s3s_own_unless_given() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.faults import (
+from streamrec.devstore.refusals import (
     NO_EFFECTS,
     FaultEffects,
     FaultRule,

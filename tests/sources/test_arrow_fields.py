@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamrec as sr
-from streamrec.formats.examples.arrow_columns import arrow_of, columns_of
+from streamrec.sources.arrow_fields import arrow_of, columns_of
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 
 pa = pytest.importorskip("pyarrow")

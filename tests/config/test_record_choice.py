@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.config.split_text import SplitPart, split_parts
+from streamrec.config.record_choice import SplitPart, split_parts
 
 
 @pytest.mark.parametrize(

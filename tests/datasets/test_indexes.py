@@ -9,7 +9,7 @@ from aiohttp import web
 
 import streamrec as sr
 from streamrec import kernel
-from streamrec.datasets.index_check import IndexCheck
+from streamrec.datasets.indexes import IndexCheck
 from streamrec.datasets.verify import ShardReport, check, index_of
 from streamrec.errors import (
     MalformedIndex,

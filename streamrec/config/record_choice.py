@@ -1,0 +1,235 @@
+"""The settings that choose records: the text of a split, the forms of ``exclude``, and windows.
+
+A split's text names the parts of a TFDS folder's splits that a stream reads. The form and its
+arithmetic are those of ``tensorflow_datasets.core.splits``: names with slices in records, percents
+or shards, joined by ``+``, as in ``"train[:90%]+validation"``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from streamrec.config.arguments import plain_integer
+from streamrec.config.plain_values import dict_of, either, integer, list_of, text
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import ValidationInfo
+
+
+@dataclass(frozen=True)
+class Window:
+    """The settings for windows of steps, where each record is an episode: ``streamrec.Window``.
+
+    Args:
+        length: The number of steps in a window.
+        stride: The number of steps from one window of an episode to the next.
+        pad: ``"end"``: a window begins at each step (by stride), and those at the end repeat the
+            last step. ``"start"``: a window ends at each step, and those at the start repeat the
+            first one. ``None``: windows lie inside their episode, and a shorter one has none.
+        future: Further steps behind the window, for each feature that needs them, as
+            ``{"steps/action": 8}``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    length: int
+    stride: int = 1
+    pad: Literal["end", "start"] | None = "end"
+    future: dict[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse wrong arguments."""
+        for name in ("length", "stride"):
+            object.__setattr__(self, name, plain_integer(getattr(self, name)))
+        more = self.future or {}
+        counts = [self.length, self.stride, *more.values()]
+        if not all(type(count) is int and count > 0 for count in counts):
+            raise ConfigError(
+                "Window takes integers from 1 up as length and stride, and in future, but "
+                f"these are {self}; correct them"
+            )
+        if self.pad not in ("end", "start", None):
+            raise ConfigError(f'pad of Window is {self.pad!r}; choose "end", "start" or None')
+
+    def steps_of(self, name: str) -> int:
+        """Return the number of steps that a feature has in a window."""
+        return self.length + (self.future or {}).get(name, 0)
+
+
+def plain_window(given: Any) -> Any:
+    """Return these settings, or those of their plain form.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if type(given) is Window:
+        return given
+    if type(given) is not dict or not given.keys() <= Window.__dataclass_fields__.keys():
+        raise ValueError
+    if "length" not in given:
+        raise ValueError
+    return Window(**given)
+
+
+def read_window(given: object, others: ValidationInfo) -> object:
+    """Make the settings of their plain form, which is strict for a file alone."""
+    if not isinstance(given, dict) or others.mode == "json":
+        return given
+    try:
+        return plain_window(given)
+    except ValueError:  # pydantic's own check of the field comes next
+        return given
+
+
+Unit: TypeAlias = Literal["", "%", "shard"]
+
+ALL = "all"
+"""The name that stands for all splits, one after the other."""
+_PART = re.compile(r"([\w-]+)(?:\[([\w%:.-]+)\])?")
+_BOUND = re.compile(r"(?:(-?[\d_.]+)(%|shard)?)?")
+_EXAMPLE = "give names with slices, such as 'train', 'train[:90%]+test' or 'train[2shard:]'"
+
+
+class SplitPart(NamedTuple):
+    """A part of one split."""
+
+    name: str
+    first: float | None = None
+    """The bound before it, in units; below 0: counted from the split's end."""
+    last: float | None = None
+    """The bound after it."""
+    unit: Unit = ""
+    """The unit of the bounds: records, percents of the split, or shards."""
+
+    def records(self, shard_lengths: Sequence[int]) -> tuple[int, int]:
+        """Return the first of the split's records and the one after the last.
+
+        Args:
+            shard_lengths: The records of each shard of the split.
+
+        Raises:
+            ValueError: The split has fewer records than the slice names.
+        """
+        total = sum(shard_lengths)
+        first = 0 if self.first is None else self._place(self.first, shard_lengths)
+        if self.unit == "shard" and self.last is not None and self.last <= 0:
+            last = sum(shard_lengths[: len(shard_lengths) + int(self.last)])
+        else:
+            last = total if self.last is None else self._place(self.last, shard_lengths)
+        if max(abs(first), abs(last)) > total:
+            raise ValueError(f"the split {self.name!r} has only {total} records; correct its slice")
+        return first % total if first < 0 else first, last % total if last < 0 else last
+
+    def _place(self, bound: float, shard_lengths: Sequence[int]) -> int:
+        """Return the number of records before a bound, counted from the end if it is below 0."""
+        if self.unit == "%":
+            return round(bound * sum(shard_lengths) / 100.0)
+        if self.unit == "shard":
+            return sum(shard_lengths[: int(bound)])
+        return int(bound)
+
+
+def split_parts(text: str) -> list[SplitPart]:
+    """Return the parts that a text names, in its order.
+
+    Raises:
+        ValueError: The text has another form.
+    """
+    return [_part(part) for part in re.split(r"\s*\+\s*", text)]
+
+
+def _part(text: str) -> SplitPart:
+    match = _PART.fullmatch(text)
+    if match is None:
+        raise ValueError(f"has the part {text!r}, which is not a split; {_EXAMPLE}")
+    name, selector = match.groups()
+    if selector is None:
+        return SplitPart(name)
+    if name == ALL:
+        raise ValueError("slices 'all', which stands for whole splits; slice each of them by name")
+    return _slice(text, name, selector)
+
+
+def _slice(text: str, name: str, selector: str) -> SplitPart:
+    bounds = [_BOUND.fullmatch(bound) for bound in selector.split(":")]
+    if len(bounds) > 2 or not all(bounds) or selector in ("", ":"):
+        raise ValueError(f"has the slice {text!r}, which has no bounds; {_EXAMPLE}")
+    values = [match[1] for match in bounds if match]
+    unit: Any = next((match[2] for match in bounds if match and match[2]), "")
+    if len(values) == 1 and unit != "shard":
+        raise ValueError(
+            f"has the slice {text!r}, but only a shard can be named alone; give two bounds with a "
+            "colon between them, as in 'train[10:11]'"
+        )
+    try:
+        numbers = [None if v is None else float(v) if unit == "%" else int(v) for v in values]
+    except ValueError:
+        raise ValueError(
+            f"has the slice {text!r}, whose bounds are not numbers; {_EXAMPLE}"
+        ) from None
+    if unit == "%" and any(abs(number or 0) > 100 for number in numbers):
+        raise ValueError(f"has the slice {text!r}, but percents go from -100 to 100; correct it")
+    first, last = numbers if len(numbers) == 2 else (numbers[0], (numbers[0] or 0) + 1)
+    return SplitPart(name, first, last, unit)
+
+
+def read_excluded(value: Any) -> Any:
+    """Take what is in its plain form: texts, lists and mappings."""
+    return _PLAIN(value)
+
+
+def _plain_record(pair: Any) -> tuple[str, int]:
+    if type(pair) not in (list, tuple) or len(pair) != 2:
+        raise ValueError
+    return text(pair[0]), integer(0)(pair[1])
+
+
+def excluded_in_full(records: object) -> object:
+    """Make pairs of lists, which a file has in place of tuples; check values by feature."""
+    if isinstance(records, dict):
+        return {name: _values(name, values) for name, values in records.items()}
+    if not isinstance(records, list | tuple):
+        return records
+    pairs = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in records]
+    # NumPy's integers, as batch.origin has them.
+    plain = [tuple(map(plain_integer, pair)) if type(pair) is tuple else pair for pair in pairs]
+    for pair in plain:
+        if not _is_record(pair):
+            raise ValueError(
+                f"has {pair!r}, but each record must be a pair of a shard and a number from 0 up, "
+                "such as ('train-00003.tfrecord', 17)"
+            )
+    return plain
+
+
+def _values(feature: object, values: object) -> object:
+    """Make a list of a feature's values; a text is the URL of a file of them."""
+    if isinstance(values, str):
+        return values
+    plain = list(map(plain_integer, values)) if isinstance(values, list | tuple | set) else [None]
+    if isinstance(feature, str) and all(type(value) in (int, str) for value in plain):
+        return plain
+    raise ValueError(
+        f"has {values!r} for {feature!r}, but it takes a list of numbers or texts, or the URL of a "
+        "file with a value on each line"
+    )
+
+
+def _is_record(pair: object) -> bool:
+    match pair:
+        case (str(), int(number)):
+            return type(number) is int and number >= 0
+    return False
+
+
+_PLAIN = either(
+    text,
+    list_of(_plain_record),
+    dict_of(either(text, list_of(either(text, integer(-(1 << 63)))))),
+)
