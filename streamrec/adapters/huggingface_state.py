@@ -43,7 +43,7 @@ class TrainerBatches(IterableDataset[Any]):
 
     @property
     def dataset(self) -> TrainerBatches:
-        """What Accelerate's ``skip_first_batches`` makes a loader of."""
+        """The dataset that Accelerate's ``skip_first_batches`` makes a new loader of."""
         return self
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -99,9 +99,9 @@ def _names_in(data: Any) -> list[str]:
 
 
 def _of_torch(mesh: Any, data: Iterable[str] | None) -> Rank:
-    if mesh.mesh_dim_names is None:
+    if mesh.mesh_dim_names is None or None in mesh.mesh_dim_names:
         raise ConfigError(
-            "the dimensions of the mesh have no names, so it is not known which divide the data; "
+            "a dimension of the mesh has no name, so it is not known which divide the data; "
             "make it with mesh_dim_names=('dp', 'tp')"
         )
     place = mesh.get_coordinate()

@@ -1,4 +1,4 @@
-"""What adapters share: their arguments, with pairs by name, and passes over a stream.
+"""The shared parts of adapters: arguments, pairs by name, and passes over a stream.
 
 Frameworks that make a new iterator for each epoch make some only to look at a batch or two, drop
 iterators before their end, and begin the next one before the last one is gone.

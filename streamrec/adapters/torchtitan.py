@@ -50,7 +50,7 @@ class StreamDataLoader(BaseDataLoader):  # type: ignore[misc]
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):  # type: ignore[misc]
-        """What to read.
+        """The settings of the loader: the stream, and the features of a batch.
 
         ``Any`` stands for types that torchtitan's command line could not read.
         """

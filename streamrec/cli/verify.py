@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.compare import Comparison
     from streamrec.datasets.indexes import IndexCheck
     from streamrec.datasets.verify import ShardReport
+    from streamrec.formats.shards.key_index import KeyIndex
 
 FAILED = 1
 
@@ -204,7 +205,6 @@ def _write_index(
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index_names import index_places
     from streamrec.formats.shards.key_index import key_url
-    from streamrec.masking import masked
     from streamrec.stores.blocking import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
@@ -224,22 +224,33 @@ def _write_index(
     written = index_of(reports)
     data, url = written.encode(), output or index_places([report.url for report in reports])[0]
     write_object(url, data, storage_options)
-    of_keys = []
-    for key in key_indexes(written, [report.keys for report in reports], types):
-        place, octets = key_url(url, key.feature), key.encode()
-        write_object(place, octets, storage_options)
-        facts = {"feature": key.feature, "url": masked(place), "values": len(key.records)}
-        of_keys.append({**facts, "bytes": len(octets)})
-    size = sum(report.size for report in reports)
+    of_keys = [
+        _write_keys(key, key_url(url, key.feature), storage_options)
+        for key in key_indexes(written, [report.keys for report in reports], types)
+    ]
     return {
         "url": masked(url),
         "bytes": len(data),
         "shards": len(reports),
-        "shard_bytes": size,
+        "shard_bytes": sum(report.size for report in reports),
         "records": written.records,
         "chunks": len(written.chunks().begin),
         "digest": written.digest(),
         "keys": of_keys,
+    }
+
+
+def _write_keys(key: KeyIndex, url: str, storage_options: dict[str, Any]) -> dict[str, Any]:
+    """Write the index of a key, and return the facts to print."""
+    from streamrec.stores.blocking import write_object
+
+    data = key.encode()
+    write_object(url, data, storage_options)
+    return {
+        "feature": key.feature,
+        "url": masked(url),
+        "values": len(key.records),
+        "bytes": len(data),
     }
 
 
@@ -269,7 +280,6 @@ def merge_index(*, dest: tuple[str, ...], storage_options: dict[str, Any]) -> No
     error names a task that is missing. A dataset that is complete already stays as it is.
     """
     from streamrec.datasets import merge_shards
-    from streamrec.masking import masked
 
     for template in dest:
         merge_shards.merge_index(template, storage_options=storage_options)

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import distributed
@@ -77,6 +77,8 @@ def ranks_of_torch() -> dict[str, Any]:
     said["missing"] = refusal(lambda: sr.rank_of(mesh, data=("data",)))
     said["part"] = sr.rank_of(mesh["dp"])
     said["no names"] = refusal(lambda: sr.rank_of(init_device_mesh("cpu", (8,))))
+    partly = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp", cast("str", None)))
+    said["a name missing"] = refusal(lambda: sr.rank_of(partly))
     two = torch.distributed.device_mesh.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))
     said["elsewhere"] = refusal(lambda: sr.rank_of(two))
     return said

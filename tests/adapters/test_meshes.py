@@ -154,6 +154,7 @@ class TestEightProcesses:
             assert said["strange, given"] == [number // 2, 4]
             assert "no dimension 'data', but dp, stages, tp" in said["missing"]
             assert "mesh_dim_names=" in said["no names"]
+            assert "mesh_dim_names=" in said["a name missing"]
 
     def test_a_process_outside(self, found: dict[str, Any]) -> None:
         assert "this process is not in the mesh" in found["said"][7]["elsewhere"]

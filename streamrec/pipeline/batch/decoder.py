@@ -216,30 +216,32 @@ class Decoder:
             allocate = self._memory.allocate
         self._allocate = allocate
         self._taken = self._made = 0  # bytes of decoded records, and of their columns
-        self._parser: FeatureParser | EpisodeParser | None = None
         self._row, self._factor = growth_of(features)  # bytes a row, and times the records' bytes
-        if features is not None and window is not None:
-            from streamrec.formats.examples import episode_windows  # few streams need it
+        self._parser: FeatureParser | EpisodeParser | None = None
+        if features is not None:
+            self._parser = self._make_parser(features, window, share, fill_picture)
 
-            self._parser = windows = episode_windows.EpisodeParser(
-                features,
-                window,
-                allocate=allocate,
-                share=share,
-                fill_picture=fill_picture,
-                claims=self._claims,
-            )
-            self._row, self._factor = windows.row_bytes, 1
-        elif features is not None:
-            self._parser = parser_of(
-                features,
-                pad=not single,
-                allocate=allocate,
-                scratch=self._memory.allocate,
-                share=share,
-                fill_picture=fill_picture,
-                claims=self._claims,
-            )
+    def _make_parser(
+        self,
+        features: dict[str, Any],
+        window: Window | None,
+        share: Share,
+        fill_picture: FillPicture,
+    ) -> FeatureParser | EpisodeParser:
+        common: dict[str, Any] = {
+            "allocate": self._allocate,
+            "share": share,
+            "fill_picture": fill_picture,
+            "claims": self._claims,
+        }
+        if window is None:
+            scratch = self._memory.allocate
+            return parser_of(features, pad=not self._single, scratch=scratch, **common)
+        from streamrec.formats.examples import episode_windows  # few streams need it
+
+        windows = episode_windows.EpisodeParser(features, window, **common)
+        self._row, self._factor = windows.row_bytes, 1
+        return windows
 
     def count_steps(self, rows: RecordRows) -> Indices:
         """Return int64 ``[rows]``: the steps of each record, which is an episode."""

@@ -1,4 +1,4 @@
-"""What needs S3's SDK: signing for options that are not plain, and uploads."""
+"""Signing by S3's SDK, for options that are not plain, and uploads."""
 
 from __future__ import annotations
 
