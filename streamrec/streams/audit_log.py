@@ -9,6 +9,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import Enum, auto
 from queue import SimpleQueue
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,7 +114,7 @@ class AuditLog:
         """Raise the error by which the log could not be written.
 
         Raises:
-            AuditFailed: It could not be written; this call has it tried again.
+            AuditFailed: It could not be written; the next call has it tried again.
         """
         self._writer.check()
 
@@ -324,6 +325,15 @@ class Waiting(NamedTuple):
     part: Part
 
 
+class Wish(Enum):
+    """For the thread of a `PartWriter`."""
+
+    WRITE = auto()
+    """Write what waits, unless an attempt failed."""
+    WRITE_AGAIN = auto()
+    END = auto()
+
+
 class PartWriter:
     """A thread that writes the objects of a log one after the other; a failed one stays the next.
 
@@ -336,11 +346,12 @@ class PartWriter:
         self._write = write
         self._on_end = on_end
         self._waiting: deque[Waiting] = deque()
-        self._wishes: SimpleQueue[bool] = SimpleQueue()
-        """True: write what waits; False: end."""
+        self._wishes: SimpleQueue[Wish] = SimpleQueue()
         self._is_ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: AuditFailed | None = None
+        """Nothing more is tried while it stands."""
+        self._raised: AuditFailed | None = None
 
     def add(self, waiting: Waiting) -> None:
         """Have an object written; nobody waits for it."""
@@ -350,25 +361,27 @@ class PartWriter:
             # A daemon: a store that does not answer must not keep the interpreter from its end.
             self._thread = threading.Thread(target=self._run, name="streamrec-audit", daemon=True)
             self._thread.start()
-        self._wishes.put(True)
+        self._wishes.put(Wish.WRITE)
 
     def check(self) -> None:
-        """Raise the error by which an object could not be written, and have it tried again.
+        """Raise the error of an object that could not be written; the next call tries it again.
 
         Raises:
             AuditFailed: It could not be written, or too many wait.
         """
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            self._wishes.put(True)
+        failure = self._failure
+        if failure is not None and failure is not self._raised:
+            self._raised = failure
             raise failure
+        if failure is not None:
+            self._try_again()
         if len(self._waiting) > MOST_WAITING:
             raise _failed("the store does not answer", self._waiting[0].url)
 
     def end(self) -> None:
         """Have the thread end when all is written, and do not wait for it."""
         self._is_ending.set()
-        self._wishes.put(False)
+        self._wishes.put(Wish.END)
 
     def close(self) -> None:
         """Write what waits; an object that could not be written is tried again.
@@ -379,7 +392,7 @@ class PartWriter:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        self._wishes.put(True)
+        self._try_again()
         self.end()
         thread.join(PATIENCE)
         failure, self._failure = self._failure, None
@@ -388,14 +401,22 @@ class PartWriter:
         if thread.is_alive():
             raise _failed("the store does not answer", self._waiting[0].url)
 
+    def _try_again(self) -> None:
+        self._failure = None
+        self._wishes.put(Wish.WRITE_AGAIN)
+
     def _run(self) -> None:
-        while self._wishes.get():
-            with suppress(AuditFailed):
-                self._write_all()
+        while (wish := self._wishes.get()) is not Wish.END:
+            if wish is Wish.WRITE_AGAIN:
+                self._failure = None
+            # After a failure the user mends something first: an attempt before that would fail
+            # again, and its failure would be raised after the mend.
+            if self._failure is None:
+                with suppress(AuditFailed):
+                    self._write_all()
         self._on_end()
 
     def _write_all(self) -> None:
-        self._failure = None
         while self._waiting:
             url, part = self._waiting[0]
             try:

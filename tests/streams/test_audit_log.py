@@ -555,17 +555,25 @@ def test_a_failure_is_raised_and_the_object_kept(
     assert [url for url, _ in failing.written] == ["a", "b"]
 
 
-def test_a_check_raises_once_and_has_it_tried_again(writer: PartWriter, failing: Store) -> None:
-    failing.failures = [AccessDenied("no")]
+def test_a_check_raises_once_and_the_next_has_it_tried_again(
+    writer: PartWriter, failing: Store
+) -> None:
+    """Nothing is tried between the two: what the user mends in that time counts."""
+    failing.failures = [AccessDenied("no") for _ in range(9)]
     writer.check()
-    add(writer, "a")
+    add(writer, "a", "b")
     assert failing.failed.wait(60)
     with pytest.raises(AuditFailed, match="AccessDenied"):
         while True:  # the failure is noted a moment after it came
             writer.check()
+    failing.failed.clear()
+    add(writer, "c")
+    assert not failing.failed.wait(0.1)
+    assert failing.attempts == 1
+    failing.failures.clear()
     writer.check()
     writer.close()
-    assert [url for url, _ in failing.written] == ["a"]
+    assert [url for url, _ in failing.written] == ["a", "b", "c"]
 
 
 def test_a_store_that_hangs_ends_the_stream(
