@@ -129,8 +129,8 @@ def _write(
         storage_options=dest_options or storage_options,
         **settings,
     )
-    source = ShardSource.find(urls, storage_options, max_record_bytes, exclude)
     with progress_bar("bytes") as progress:
+        source = ShardSource.find(urls, storage_options, max_record_bytes, exclude, progress)
         written = reshard(source, plan, progress)
     facts = [{**one._asdict(), "template": masked(one.template)} for one in written]
     return facts, excluded_by(source, plan)

@@ -104,9 +104,9 @@ def _compare(
     from streamrec.datasets.compare import compare, compare_in_any_order
     from streamrec.datasets.shard_source import ShardSource
 
-    one = ShardSource.find(urls, storage_options, max_record_bytes)
-    two = ShardSource.find(others, storage_options, max_record_bytes, exclude)
     with progress_bar("bytes") as progress:
+        one = ShardSource.find(urls, storage_options, max_record_bytes, progress=progress)
+        two = ShardSource.find(others, storage_options, max_record_bytes, exclude, progress)
         return (compare_in_any_order if any_order else compare)(one, two, progress)
 
 

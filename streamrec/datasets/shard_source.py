@@ -46,7 +46,7 @@ FEW = 128
 LOOKS = 32
 """Shards whose sizes are looked up at once."""
 
-Progress: TypeAlias = "Callable[[str, int, int], None]"
+Progress: TypeAlias = "Callable[[str, int, int | None], None]"
 """A function that is called with a word for the work, the bytes done, and all bytes."""
 
 
@@ -71,6 +71,7 @@ class ShardSource:
         storage_options: Mapping[str, Any] | None = None,
         max_record_bytes: int | None = None,
         exclude: str | PathLike[str] | None = None,
+        progress: Progress = lambda *_: None,
     ) -> ShardSource:
         """Find the shards, with their sizes and versions.
 
@@ -79,6 +80,7 @@ class ShardSource:
             storage_options: fsspec's, for the URLs' filesystem.
             max_record_bytes: The longest record that is read.
             exclude: The list of the records to leave out, as ``streamrec.open`` takes it.
+            progress: Called during a long listing.
 
         Raises:
             ConfigError: A URL or the list cannot be understood.
@@ -87,7 +89,7 @@ class ShardSource:
         options = options_of(storage_options)
         listed = None if exclude is None else absolute(place_text(exclude))
         with Bridge() as loop:
-            objects, excluded = loop.call(_find(source_texts(urls), options, listed))
+            objects, excluded = loop.call(_find(source_texts(urls), options, listed, progress))
         return cls(tuple(objects), options, max_record_bytes, excluded)
 
     @property
@@ -204,10 +206,10 @@ class ShardSource:
 
 
 async def _find(
-    source: str | list[str], options: Mapping[str, Any], exclude: str | None
+    source: str | list[str], options: Mapping[str, Any], exclude: str | None, progress: Progress
 ) -> tuple[list[ObjectInfo], Exclusions | None]:
     """Return the objects of a source, and the records of a list of those to leave out."""
-    stores = Stores(options)
+    stores = Stores(options, progress=progress)
     try:
         objects = await _look(stores, source)
         if exclude is None:

@@ -116,7 +116,7 @@ async def survey(
     *,
     scan: bool = False,
     largest: int | None = None,
-    progress: Callable[[str, int, int], None] = lambda *_: None,
+    progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> Survey:
     """Survey shards.
 
@@ -132,7 +132,7 @@ async def survey(
         StoreError: A shard cannot be read.
         DataError: The bytes that were read are not those of records.
     """
-    objects, heads = await _look(list(urls), storage_options)
+    objects, heads = await _look(list(urls), Stores(storage_options, progress=progress))
     shards, size = [shard.url for shard in objects], sum(shard.size or 0 for shard in objects)
     scan = scan or size <= SMALL
     sample = SampledRecords(limited=not scan)
@@ -202,11 +202,8 @@ def _infer(sample: SampledRecords) -> tuple[Mapping[str, FeatureSpec] | None, st
         return None, f"the features cannot be inferred: {error}"
 
 
-async def _look(
-    urls: list[str], storage_options: Mapping[str, Any]
-) -> tuple[list[ObjectInfo], list[bytes]]:
-    """Return the shards with their sizes, and the first bytes of some."""
-    stores = Stores(storage_options)
+async def _look(urls: list[str], stores: Stores) -> tuple[list[ObjectInfo], list[bytes]]:
+    """Return the shards with their sizes, and the first bytes of some; close the stores."""
     limit = asyncio.Semaphore(REQUESTS)
 
     async def start(shard: ObjectInfo) -> tuple[ByteArray, ObjectInfo]:

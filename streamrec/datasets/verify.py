@@ -94,7 +94,7 @@ async def check(
     largest: int | None = None,
     index: IndexCheck | None = None,
     keys: Mapping[str, str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> list[ShardReport]:
     """Read every byte of the shards, several at a time, and check every CRC.
 
@@ -115,7 +115,8 @@ async def check(
         ConfigError: A URL cannot be understood.
         StoreError: The shards cannot be listed.
     """
-    source, stores = source_texts(urls), Stores(options_of(storage_options))
+    source = source_texts(urls)
+    stores = Stores(options_of(storage_options), progress=progress)
     try:
         objects = await stores.resolve(source)
         total = sum(shard.size or 0 for shard in objects)
@@ -178,7 +179,7 @@ class _Checker:
 
     stores: Stores
     total: int
-    progress: Callable[[str, int, int], None] | None
+    progress: Callable[[str, int, int | None], None]
     chunk_bytes: int
     largest: int
     index: IndexCheck | None = None
@@ -226,9 +227,8 @@ class _Checker:
 
     def _count(self, nbytes: int) -> None:
         self.read += nbytes
-        if self.progress is not None:
-            # A listing may not know sizes, and then more bytes come than were counted.
-            self.progress("checking", self.read, max(self.total, self.read))
+        # A listing may not know sizes, and then more bytes come than were counted.
+        self.progress("checking", self.read, max(self.total, self.read))
 
 
 class _ShardReader:

@@ -13,6 +13,7 @@ from streamrec.config.validation import Settings
 from streamrec.formats.shards.index import LARGEST
 from streamrec.measure.simulation import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 from streamrec.report.words import duration, money, number, percent, rate, seconds, size
+from streamrec.stores.base.pages import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ SHARD_BYTES = 600
 """Bytes of memory for each shard that is listed: its name, size and ETag. Measured."""
 INDEXED_BYTES, INDEXED_CHUNK = 1450, 44
 """The same with an index, while this is read, and the bytes for each chunk. Measured."""
+LISTED_SECONDS = 15e-6
+"""Seconds of CPU time for each name of a listing. Measured."""
 OPENING = 0.02
 """Seconds of CPU time for which a feeder opens a session. Measured."""
 _Positive = Annotated[Seconds, Field(gt=0)]
@@ -234,10 +237,13 @@ class _CapacityTerms:
 
     @cached_property
     def listing(self) -> CapacityEstimate:
-        # Each page begins where the one before it ends.
-        value = self.pages.value * self.job.latency
-        numbers = f"{self.pages.text} x {_time(self.job.latency)}"
-        formula = "requests of a listing x latency"
+        # A store that lists in no order gives one page after the other.
+        shards = self.job.shards or 0
+        value = math.ceil(self.pages.value / MOST) * self.job.latency + shards * LISTED_SECONDS
+        numbers = (
+            f"{self.pages.text} / {MOST} x {_time(self.job.latency)} + {number(shards)} x 15 us"
+        )
+        formula = f"requests of a listing / {MOST} at once x latency + shards x 15 us"
         return _estimate("time of a listing", value, "s", f"{formula} = {numbers}")
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import sys
 from functools import partial
@@ -53,6 +54,10 @@ LOOKS = 32
 """Names with special characters that are looked up at the same time."""
 PROGRESS_NAMES = 100
 """Names after which a listing counts as making progress."""
+LONG_LISTING = 1.0
+"""Seconds from which on a listing is told of: in the log, and to whoever asks for its progress."""
+
+log = logging.getLogger("streamrec.stores")
 
 
 class Stores:
@@ -66,6 +71,7 @@ class Stores:
             and memory; one of batches is for others to use.
         before_request: Called before each request of a store. A cache's answers do not count.
         processes: The processes that read ranges of remote stores of ours; ``None``: this one does.
+        progress: Called during a long listing with a word that says how many names were listed.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Stores:
         cache: CacheSettings | None = None,
         before_request: BeforeRequest = let_pass,
         processes: FetchProcesses | None = None,
+        progress: Callable[[str, int, int | None], None] = lambda *_: None,
     ) -> None:
         hold_standard_descriptors()  # before the first file or socket
         self._options = dict(storage_options or {})
@@ -83,6 +90,7 @@ class Stores:
         self._before_request = before_request
         self._stores: dict[str, Store] = {}
         self._processes = processes
+        self._progress = progress
         self.timings = Timings()
         """The times of listings."""
         self._keeps_ranges = cache is not None and cache.of != "batches"
@@ -303,6 +311,8 @@ class Stores:
                     # Not for every name: a trickle of names is a stall as well.
                     if not len(found) % PROGRESS_NAMES:
                         silence.heard()
+                        if clock() - started > LONG_LISTING:
+                            self._progress(f"listing: {len(found):,} names", 0, None)
         except TimeoutError as silent:
             raise StoreUnavailable(
                 f"the listing stalls: no names for {seconds:g} s, after {len(found)} names"
@@ -314,6 +324,8 @@ class Stores:
             is_prefix = "://" in glob and masked(glob).startswith(error.url or "")
             raise (error.about(glob) if is_prefix else error) from None
         ended = clock()
+        if (seconds := ended - started) > LONG_LISTING:
+            log.info("listed %d names in %.1f s: %s", len(found), seconds, masked(glob))
         first_byte = (ended if answered is None else answered) - started
         self.timings.observe(store_kind(glob), "list", first_byte, ended - started)
         return found

@@ -163,7 +163,7 @@ def test_the_numbers_of_a_million_shards() -> None:
     sent = 4000 * 20e6 / 0.15
     expected = {
         "requests of a listing": 1000,
-        "time of a listing": 50.0,
+        "time of a listing": 32 * 0.05 + 15.0,
         "memory of the shards' names": 600e6,
         "index": 56e6 + 20 * chunks,
         "memory of the shards with an index": 1450e6 + 44 * chunks,

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import fsspec
 import pytest
 from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from streamrec.devstore import DevStore, FaultRule
+from streamrec.devstore import DevStore, FaultRule, api
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.stores import ObjectInfo, Stores
 from streamrec.stores import open as open_module
@@ -19,8 +23,9 @@ from streamrec.stores.open import import_stores
 from streamrec.stores.s3 import s3_store
 from tests.cancellation import cancel_in_every_turn
 from tests.pipeline.scripted_store import ScriptedStore
+from tests.stores.base.test_pages_spans import KEYS
 from tests.stores.http_server import serving
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -191,6 +196,43 @@ async def test_patterns_that_match_hidden_names_alone(tmp_path: Path) -> None:
         await Stores().resolve(f"{tmp_path}/.b*.tfrecord")
     (found,) = await Stores().resolve(f"{tmp_path}/.*.tfrecord")
     assert found.url == f"{tmp_path}/.a.tfrecord"
+
+
+@asynchronous
+async def test_a_long_listing_is_told_of(
+    memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    for number in range(250):
+        memory.pipe_file(f"/long/{number:03}", b"")
+    told: list[tuple[str, int, int | None]] = []
+    stores = Stores(progress=lambda *words: told.append(words))
+    with caplog.at_level("INFO", "streamrec.stores"):
+        await stores.resolve("memory://long/*")
+        assert (told, caplog.messages) == ([], [])
+        monkeypatch.setattr(open_module, "LONG_LISTING", -1.0)
+        await stores.resolve("memory://long/*")
+    assert told == [("listing: 100 names", 0, None), ("listing: 200 names", 0, None)]
+    (message,) = caplog.messages
+    assert re.fullmatch(r"listed 250 names in [0-9.]+ s: memory://long/\*", message)
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+@given(KEYS, st.integers(1, 20))
+@settings(max_examples=examples(20))
+@asynchronous
+async def test_pages_that_are_read_side_by_side(kind: str, names: list[str], size: int) -> None:
+    async with DevStore() as devstore:
+        devstore.put("bucket/other", b"")
+        for name in names:
+            devstore.put(f"bucket/x/{name}", name.encode())
+        stores = _stores_of(devstore, kind, lambda _: None)
+        prefix = f"{kind}://bucket/x/"
+        whole = [info async for info in stores.store_for(prefix).list(prefix)]
+        with patch.object(api, "LARGEST_PAGE", size):
+            paged = [info async for info in stores.store_for(prefix).list(prefix)]
+        await stores.aclose()
+    assert [info.url for info in whole] == [prefix + name for name in names]
+    assert paged == whole
 
 
 @pytest.mark.parametrize(

@@ -77,20 +77,21 @@ async def walk(
     """
     failures: list[StoreError] = []
     fetch = partial(_fetch_again, fetch, sleep, failures)
-    told: set[str] = set()
+    told: list[Sequence[ObjectInfo]] = []  # pages, as a set of a million names takes 60 MB
     try:
         async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
             async for objects in pages:
-                # A listing that must begin again, in one piece, does not tell these twice.
-                told.update(info.url for info in objects)
+                told.append(objects)
                 for info in objects:
                     yield info
                 await asyncio.sleep(0)  # lets the tasks that have read a page request the next one
     except OutOfOrder:
+        # The listing begins again, in one piece, and does not tell these twice.
+        known = {info.url for objects in told for info in objects}
         async with aclosing(_list_sequentially(fetch, prefix)) as pages:
             async for objects in pages:
                 for info in objects:
-                    if info.url not in told:
+                    if info.url not in known:
                         yield info
     except asyncio.CancelledError as cancelled:
         # Whoever loses patience learns for what the listing waits.
