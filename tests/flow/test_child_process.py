@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from streamrec.flow import child_process
 from streamrec.flow.child_process import (
     ENVIRONMENT_DEFAULTS,
     ChildProcess,
+    HelperTimes,
     child_command,
     child_environment,
 )
@@ -53,6 +55,28 @@ def test_a_child_finds_this_package_and_nothing_in_the_working_directory(
     places = done.stdout.split()
     assert str(tmp_path) not in places
     assert str(Path(streamrec.__file__).parents[1]) in places
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="helpers need Linux")
+def test_the_cpu_time_of_helpers_stays_when_they_have_ended() -> None:
+    helpers = HelperTimes()
+    code = "sum(range(10**5)); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        helpers.add(process.pid)
+        process.communicate()
+        waited_for = helpers.total()  # nothing can be read of it any more
+    assert waited_for == 0
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        helpers.add(process.pid)
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        taken = helpers.total()
+        helpers.end(process.pid)
+    assert helpers.total() == taken > 0
+    helpers.add(process.pid)
+    helpers.leave(process.pid)
+    assert helpers.total() == taken
 
 
 def test_the_defaults_give_way(monkeypatch: pytest.MonkeyPatch) -> None:

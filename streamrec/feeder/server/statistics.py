@@ -16,6 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederDraining, FeederLost, StreamrecError
+from streamrec.flow.child_process import HELPERS
 from streamrec.flow.timings import LoopDelay, add_up
 from streamrec.masking import printable
 
@@ -302,7 +303,7 @@ class FeederStatistics:
             "started": self.started,
             "taken": time.time(),
             "connections_opened": self.connections_total,
-            "cpu_seconds": time.process_time(),
+            "cpu_seconds": time.process_time() + HELPERS.total(),
             "dropped": dict(self.dropped),
             "faults": dict(self.faults),
             "datasets": {name: self._dataset(name, measures) for name in self._names(measures)},

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, StoreError, StoreUnavailable
 from streamrec.flow import forks
-from streamrec.flow.child_process import child_command, child_environment
+from streamrec.flow.child_process import HELPERS, child_command, child_environment
 from streamrec.flow.cleanup import end, finish, until_done
 from streamrec.flow.retry import Backoff
 from streamrec.flow.shared_memory import SharedRanges
@@ -172,6 +172,7 @@ class FetchProcess:
         self._process = process
         self._memories: dict[int, SharedRanges] = {}
         self._finalizer = weakref.finalize(self, _kill, process, sock, os.getpid())
+        HELPERS.add(process.pid)
         forks.watch(self, FetchProcess.leave_to_parent)
 
     def __repr__(self) -> str:
@@ -238,6 +239,7 @@ class FetchProcess:
         """End the process, and fail the requests that are open when it writes nothing more."""
         # It has nothing to tidy up.
         self._process.kill()
+        HELPERS.end(self.pid)
         await asyncio.to_thread(self._process.wait)
         self.packets.close()
         self._finalizer.detach()
@@ -255,6 +257,7 @@ class FetchProcess:
     def leave_to_parent(self) -> None:
         """Leave the process to the parent of this fork."""
         self._finalizer.detach()
+        HELPERS.leave(self.pid)
         self.packets.leave()
         # Popen's own destructor would else warn of a process that nobody has waited for.
         self._process.returncode = 0
@@ -426,6 +429,7 @@ def _kill(process: subprocess.Popen[bytes], sock: socket.socket, owner: int) -> 
     sock.close()
     if os.getpid() == owner:
         process.kill()
+        HELPERS.end(process.pid)
         process.wait()
     else:
         process.returncode = 0

@@ -21,6 +21,7 @@ from streamrec.feeder.server.statistics import (
     keep_counts,
     merge_snapshots,
 )
+from streamrec.flow.child_process import HELPERS
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import hello, in_simulated_time
 from tests.support import asynchronous
@@ -204,3 +205,8 @@ def test_workers_add_up(workers: list[int]) -> None:
 def test_a_dataset_that_only_one_worker_knows() -> None:
     whole, part = Feeder({}).snapshot(), Feeder({"train": FakeDataset()}).snapshot()
     assert merge_snapshots(whole, [part])["datasets"] == part["datasets"]
+
+
+def test_the_cpu_time_of_fetch_processes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HELPERS, "_ended", 1e6)
+    assert FeederStatistics().snapshot()["cpu_seconds"] > 1e6

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import ConfigError, ObjectChanged, StoreUnavailable
+from streamrec.flow.child_process import HELPERS
 from streamrec.stores.processes import fetch_processes as module
 from streamrec.stores.processes.fetch_processes import (
     FetchProcess,
@@ -103,6 +104,19 @@ async def test_a_fork_leaves_them_to_its_parent() -> None:
             raise in_forked_child(lambda: os.fstat(fd))
         assert not process.ended.is_set()
         assert process.pid in children()
+
+
+@asynchronous
+async def test_their_cpu_time_is_counted_also_when_they_have_ended() -> None:
+    before = HELPERS.total()
+    async with running() as processes:
+        [process] = processes.processes
+        await process.ready.wait()  # it has imported its libraries meanwhile
+        taken = HELPERS.total()
+        assert taken > before
+        assert in_forked_child(lambda: process.pid in HELPERS._seconds) is False
+    assert HELPERS.total() >= taken
+    assert process.pid not in HELPERS._seconds
 
 
 PROGRAM = """
