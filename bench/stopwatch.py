@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 TICKS = os.sysconf("SC_CLK_TCK")
 GIGABYTES = 1
 """Size of small and of huge pages, each, that are touched: more than any reader takes."""
+MADV_POPULATE_WRITE = 23
+"""From madvise(2); the mmap module does not name it."""
 Arguments = dict[str, Any]
 
 
@@ -187,15 +189,18 @@ def warm_memory() -> None:
 
 
 def touch(size: int) -> None:
-    """Write to each page of so many bytes of small pages, and of as many of huge ones."""
+    """Have so many bytes of small pages in memory, and as many of huge ones."""
     small, huge = (
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)
     )
     if hasattr(mmap, "MADV_HUGEPAGE"):
         huge.madvise(mmap.MADV_HUGEPAGE)
     for memory in small, huge:
-        for page in range(0, size, mmap.PAGESIZE):
-            memory[page] = 1
+        try:
+            memory.madvise(MADV_POPULATE_WRITE)  # a fifth of the CPU time of a loop in Python
+        except OSError:  # Linux before 5.14
+            for page in range(0, size, mmap.PAGESIZE):
+                memory[page] = 1
 
 
 # -- programs --------------------------------------------------------------------------------------
