@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from bench.__main__ import main
+from bench.__main__ import how_long, main, run
 from bench.harness import digests
 from bench.suite import TABLES, Table
 
@@ -74,3 +74,20 @@ def test_how_tables_were_made_stands_beside_the_results(
     assert list(again["tables"]) == ["start", "index"]
     assert again["tables"]["start"] == first["start"]
     assert again["digests"] == digests(path)
+
+
+def test_it_says_first_how_long_it_takes() -> None:
+    text = how_long(["start", "index", "tokens"], {"start": 90.0, "index": 30.0, "other": 600.0})
+    assert "| start " in text
+    assert text.endswith("It takes about 2 minutes, and what tokens take.")
+
+
+def test_a_quick_look_says_nothing_of_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.__main__.TABLES", [])
+    assert CliRunner().invoke(main, ["all", "--quick"]).output == ""
+
+
+def test_a_table_that_never_ends_has_failed() -> None:
+    assert not run(["-c", "import signal; signal.pause()"], patience=0.01)
+    assert run(["-c", ""])
+    assert not run(["-c", "raise SystemExit(1)"])
