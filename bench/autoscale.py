@@ -90,8 +90,7 @@ def costs_of_feeders(path: Path = ROOT / "bench/results/feeder.json") -> list[fl
     return [
         fmean(turn["server_cpu"] for turn in row["turns"])
         for row in rows
-        if row["part"] == "shards" and row["system"] == "streamrec, TCP" and row["clients"] == 1
-        and row["load"].endswith("parsed")
+        if row["part"] == "shards" and row["system"] == "streamrec, TCP"
     ]  # fmt: skip
 
 

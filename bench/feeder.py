@@ -40,7 +40,6 @@ from bench.feeder_systems import (
 from bench.feeding.clients import nbytes
 from bench.harness import (
     AIMS,
-    MISSING,
     PEERS,
     RATE,
     Aim,
@@ -66,11 +65,6 @@ SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
 }
 """Function that makes each dataset, its size in 10^6 bytes with ``--size 1``, and its batches."""
 PARTS = ("ready", "shards")
-CLIENTS = (1, 4, 16, 64)
-SCALED = ("images", "recsys")
-"""Kinds of which parsed batches go to several clients."""
-MOST_READING = 4
-"""Most clients that read shards: each of them reads all."""
 WARMING = 0.25
 """Seconds before each measurement in which clients fetch what was read ahead meanwhile."""
 PATIENCE = 5.0
@@ -90,12 +84,8 @@ OF_TF_SERVICE = {"images": 4.0, "recsys": 8.0}
 @click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 0.5 GB.")
 @click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), help="Part to measure.")
 @click.option("--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data.")
-@click.option("--clients", multiple=True, type=int, default=CLIENTS, help="Number of clients.")
-@click.option("--raw/--no-raw", default=True, help="Measure records that are not parsed, too.")
 @PEERS
-def main(
-    run: Run, *, seconds: float, peers_python: str, clients: tuple[int, ...], **chosen: Any
-) -> Report:
+def main(run: Run, *, seconds: float, peers_python: str, **chosen: Any) -> Report:
     loads = list(loads_of(run.data, chosen["kinds"] or tuple(SIZES), chosen["size"]))
     needed = sorted({module for system in SYSTEMS for module in system.needs})
     versions = machine.module_versions(peers_python, needed)
@@ -105,8 +95,7 @@ def main(
         reasons = {system.name: system.missing(setup, versions) for system in named}
         run.skipped += [f"{name}: {reason}" for name, reason in reasons.items() if reason]
         systems = [system for system in named if reasons[system.name] is None]
-        shown = [load for load in loads if load.is_parsed or chosen["raw"]]
-        for group in groups(shown, systems, chosen["parts"] or PARTS, clients):
+        for group in groups(loads, systems, chosen["parts"] or PARTS):
             measure(setup, group, seconds, run.repeat)
             cells += group
     aims = targets(cells)
@@ -125,37 +114,27 @@ def main(
 
 
 def loads_of(data: Path, kinds: Sequence[str], size: float) -> Iterator[Load]:
-    """Make the shards, and yield their records as batches, raw and parsed."""
+    """Make the shards, and yield their records as batches."""
     for kind in kinds:
         make, megabytes, batch_size = SIZES[kind]
         dataset = make(data, megabytes * size)
         datasets.read_into_page_cache([dataset])
-        for is_parsed in (False, True):
-            features = specs(dataset.features) if is_parsed else None
-            with sr.open(
-                dataset.pattern, features, batch_size=batch_size, engine="thread", epochs=None
-            ) as stream:
-                yield Load(dataset, batch_size, nbytes(next(iter(stream))), is_parsed)
+        features = specs(dataset.features)
+        with sr.open(
+            dataset.pattern, features, batch_size=batch_size, engine="thread", epochs=None
+        ) as stream:
+            yield Load(dataset, batch_size, nbytes(next(iter(stream))))
 
 
 def groups(
-    loads: Sequence[Load], systems: Sequence[System], parts: Sequence[str], counts: Sequence[int]
+    loads: Sequence[Load], systems: Sequence[System], parts: Sequence[str]
 ) -> Iterator[list[Cell]]:
     """Yield the cells that are measured by turns."""
     for part in parts:
         for load in loads:
-            for clients in counts:
-                scaled = load.is_parsed and load.dataset.kind in SCALED
-                most = MOST_READING if part == "shards" else max(CLIENTS)
-                if clients == 1 or (scaled and clients <= most):
-                    found = [
-                        Cell(part, system, load, clients)
-                        for system in systems
-                        if part in system.parts
-                        and system.fewest_clients <= clients <= system.most_clients
-                    ]
-                    if found:
-                        yield found
+            found = [Cell(part, system, load) for system in systems if part in system.parts]
+            if found:
+                yield found
 
 
 def where(peers: Mapping[str, str | None]) -> str:
@@ -172,7 +151,7 @@ def where(peers: Mapping[str, str | None]) -> str:
 
 
 class Turn(NamedTuple):
-    """What all clients of a system got in one turn."""
+    """What the client of a system got in one turn."""
 
     megabytes_per_second: float
     records_per_second: float
@@ -185,19 +164,18 @@ class Turn(NamedTuple):
 
 @dataclass
 class Cell:
-    """A system with a load and a number of clients, and what was measured of it."""
+    """A system with a load, and what was measured of it."""
 
     part: str
     system: System
     load: Load
-    clients: int
     turns: list[Turn] = field(default_factory=list)
     failure: str | None = None
 
     @property
     def title(self) -> str:
         """Return everything that tells it from the others."""
-        return f"{self.part}, {self.load.name}, {self.clients} clients: {self.system.name}"
+        return f"{self.part}, {self.load.name}: {self.system.name}"
 
     def median(self, quantity: str) -> float | None:
         values = [getattr(turn, quantity) for turn in self.turns]
@@ -223,7 +201,6 @@ class Cell:
             "part": self.part,
             "system": self.system.name,
             "load": self.load.name,
-            "clients": self.clients,
             "failure": self.failure,
             "p50_seconds": self.wait(0.5),
             "p99_seconds": self.wait(0.99),
@@ -235,29 +212,21 @@ class Cell:
 
 
 class _Running:
-    """The connected clients of a cell."""
+    """The connected client of a cell."""
 
     def __init__(self, setup: Setup, cell: Cell) -> None:
         repeats = cell.part == "ready"
         self._cell = cell
         servers, arguments = cell.system.reach(setup, cell.load, repeats=repeats)
         arguments["job"] = f"{cell.title}, turn {len(cell.turns)}".replace(" ", "-")
-        self._hosts = cell.system.hosts(setup, cell.clients, repeats=repeats)
-        before = set(_descendants(self._hosts))
-        self._open(arguments)
-        helpers = set(_descendants(self._hosts)) - before
-        self._servers = {*_pids(servers), *_descendants(servers)}
-        self._clients = set(_pids(self._hosts))
+        self._host = cell.system.host(setup, repeats=repeats)
+        before = set(_descendants([self._host]))
+        self._host.tell(do="open", name=cell.title, arguments=arguments)
+        self._check(self._host.answer())
+        helpers = set(_descendants([self._host])) - before
+        self._servers = set(_descendants(servers))
+        self._clients = {self._host.pid}
         (self._servers if cell.system.serves_by_helpers else self._clients).update(helpers)
-
-    def _open(self, arguments: dict[str, Any]) -> None:
-        parts = [
-            len(range(n, self._cell.clients, len(self._hosts))) for n in range(len(self._hosts))
-        ]
-        for host, clients in zip(self._hosts, parts, strict=True):
-            host.tell(do="open", name=self._cell.title, clients=clients, arguments=arguments)
-        for answer in [host.answer() for host in self._hosts]:
-            self._check(answer)
 
     def _check(self, first: dict[str, Any]) -> None:
         """Compare a batch with what it should be."""
@@ -266,16 +235,15 @@ class _Running:
             raise Failure(f"a batch is {first}, not {load.batch_size} records in {load.nbytes}")
 
     def run(self, seconds: float) -> Turn:
-        """Let the clients take batches, and measure after a while."""
+        """Let the client take batches, and measure after a while."""
         start = monotonic() + WARMING
-        for host in self._hosts:
-            host.tell(do="run", name=self._cell.title, start=start, stop=start + seconds)
+        self._host.tell(do="run", name=self._cell.title, start=start, stop=start + seconds)
         _sleep_until(start)
         before = cpu_seconds(self._servers), cpu_seconds(self._clients)
         _sleep_until(start + seconds)
         after = cpu_seconds(self._servers), cpu_seconds(self._clients)
-        answers = [host.answer() for host in self._hosts]
-        records = sum(answer["records"] for answer in answers)
+        answer = self._host.answer()
+        records = answer["records"]
         if not records and seconds > PATIENCE:
             raise Failure(f"no batch came in {seconds:g} s")
         if not records:
@@ -285,23 +253,19 @@ class _Running:
             sum(late[pid] - early[pid] for pid in late if pid in early)
             for early, late in zip(before, after, strict=True)
         )
-        waits = [wait for answer in answers for wait in answer["waits"]]
         return Turn(
             megabytes / seconds,
             records / seconds,
             servers / (megabytes / 1e3),
             clients / (megabytes / 1e3),
-            waits,
+            answer["waits"],
         )
 
     def close(self) -> None:
-        """Disconnect the clients; a process that cannot do so in time is killed."""
-        for host in self._hosts:
-            with suppress(Failure):
-                host.tell(do="close", name=self._cell.title)
-        for host in self._hosts:
-            with suppress(Failure):
-                host.answer(CLOSING)
+        """Disconnect the client; a process that cannot do so in time is killed."""
+        with suppress(Failure):
+            self._host.tell(do="close", name=self._cell.title)
+            self._host.answer(CLOSING)
 
 
 def measure(setup: Setup, cells: Sequence[Cell], seconds: float, rounds: int) -> None:
@@ -332,12 +296,9 @@ def _sleep_until(when: float) -> None:
     sleep(max(0.0, when - monotonic()))
 
 
-def _pids(processes: Iterable[Process]) -> list[int]:
-    return [process.pid for process in processes]
-
-
 def _descendants(processes: Iterable[Process]) -> list[int]:
-    found = _pids(processes)
+    """Return the ids of processes, and of all that descend from them."""
+    found = [process.pid for process in processes]
     for pid in found:
         found += children(pid)
     return found
@@ -362,12 +323,10 @@ def cpu_seconds(pids: Iterable[int]) -> Mapping[int, float]:
 def as_markdown(cells: Sequence[Cell], aims: Sequence[Aim]) -> str:
     """Return the tables, the ratios first."""
     text = [section for part in HEADINGS for section in _ratios(part, cells)]
-    text += ["### Of one client's rate, all clients together", _growth(cells)]
     if aims:
         text += ["### Aims", table_of(AIMS, aims)]
     everything = (
         Column("", lambda cell: f"{cell.part}, {cell.load.name}: {cell.system.name}", str),
-        Column("clients", lambda cell: cell.clients, str),
         Column("MB/s", _rate),
         Column("records/s", lambda cell: cell.median("records_per_second")),
         Column("of bare", lambda cell: _of_bare(cell, cells)),
@@ -384,8 +343,8 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _ratios(part: str, cells: Sequence[Cell]) -> list[str]:
-    """Return a table of the rates of one client over that of the bare socket."""
-    alone = [cell for cell in cells if cell.part == part and cell.clients == 1]
+    """Return a table of the rates over that of the bare socket."""
+    alone = [cell for cell in cells if cell.part == part]
     loads = list(dict.fromkeys(cell.load.name for cell in alone))
     systems = list(dict.fromkeys(cell.system.name for cell in alone))
     rows = [
@@ -396,25 +355,7 @@ def _ratios(part: str, cells: Sequence[Cell]) -> list[str]:
     if not rows:
         return []
     table_ = table(["of the bare socket", *loads], [*rows, ["bare socket, MB/s", *rates]])
-    return [f"### {HEADINGS[part]}, one client", table_]
-
-
-def _growth(cells: Sequence[Cell]) -> str:
-    """Return a table of what many clients get, over what one gets."""
-    counts = sorted({cell.clients for cell in cells})
-    rows = []
-    for first in cells:
-        if first.clients == min(one.clients for one in _alike(first, cells)):
-            found = {cell.clients: cell for cell in _alike(first, cells)}
-            if len(found) > 1:
-                shown = [_of_one(found.get(count), first) for count in counts]
-                rows.append([f"{first.part}, {first.load.name}: {first.system.name}", *shown])
-    return table(["MB/s, and of the fewest clients'", *map(str, counts)], rows) if rows else MISSING
-
-
-def _of_one(cell: Cell | None, first: Cell) -> str:
-    rate, one = _rate(cell), _rate(first)
-    return f"{number(rate)} ({number(rate / one)})" if rate and one else MISSING
+    return [f"### {HEADINGS[part]}", table_]
 
 
 def targets(cells: Sequence[Cell]) -> list[Aim]:
@@ -429,19 +370,15 @@ def targets(cells: Sequence[Cell]) -> list[Aim]:
 
 def _judged(cell: Cell, cells: Sequence[Cell]) -> Iterable[tuple[str, float, float | None]]:
     kind, system = cell.load.dataset.kind, cell.system.name
-    if cell.clients == 1 and cell.part == "ready" and system == TCP:
+    if cell.part == "ready" and system == TCP:
         yield "TCP over the bare socket", OF_BARE, _of_bare(cell, cells)
-        most = max(_alike(cell, cells), key=lambda one: one.clients)
-        rate, one = _rate(most), _rate(cell)
-        if most is not cell and rate and one:
-            yield f"{most.clients} clients over TCP over one", 1.0, rate / one
-    if cell.clients == 1 and cell.part == "ready" and system == SHARED:
+    if cell.part == "ready" and system == SHARED:
         yield (
             "shared memory over the engine process",
             OF_ENGINE,
             cell.over(_beside(cell, ENGINE, cells)),
         )
-    if cell.clients == 1 and cell.part == "shards" and system == TCP and cell.load.is_parsed:
+    if cell.part == "shards" and system == TCP:
         aim = OF_TF_SERVICE.get(kind)
         if aim is not None:
             yield "TCP over tf.data service", aim, cell.over(_beside(cell, TF_SERVICE, cells))
@@ -453,15 +390,7 @@ def _of_bare(cell: Cell | None, cells: Sequence[Cell]) -> float | None:
 
 def _beside(cell: Cell, system: str, cells: Sequence[Cell]) -> Cell | None:
     """Return the cell of another system that was measured by turns with this one."""
-    ours = cell.part, cell.load.name, cell.clients
-    same = (one for one in cells if (one.part, one.load.name, one.clients) == ours)
-    return _find(same, system, cell.load.name)
-
-
-def _alike(cell: Cell, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells that differ in the number of clients alone."""
-    ours = cell.part, cell.load.name, cell.system.name
-    return [one for one in cells if (one.part, one.load.name, one.system.name) == ours]
+    return _find((one for one in cells if one.part == cell.part), system, cell.load.name)
 
 
 def _find(cells: Iterable[Cell], system: str, load: str) -> Cell | None:

@@ -27,8 +27,6 @@ REPEATING = ROOT / "bench" / "feeding" / "repeating"
 ANSWER = 60.0
 """Seconds to wait for an answer; TensorFlow takes some to start."""
 GOODBYE = 5.0
-HOSTS = 2
-"""Processes that clients are divided over: one for each core of a small machine."""
 MEMORY = "256MiB"
 """Budget of a session."""
 ALL_MEMORY = "32GiB"
@@ -151,34 +149,23 @@ class Load:
     Args:
         dataset: Shards that they come from.
         nbytes: Bytes of the arrays of a batch.
-        is_parsed: False: the records as they are.
     """
 
     dataset: Dataset
     batch_size: int
     nbytes: int
-    is_parsed: bool
 
     @property
     def name(self) -> str:
-        return f"{self.dataset.kind}, {'parsed' if self.is_parsed else 'raw'}"
-
-    @property
-    def key(self) -> str:
-        """Return the name of the dataset at a feeder."""
-        return f"{self.dataset.kind}-{'parsed' if self.is_parsed else 'raw'}"
-
-    @property
-    def features(self) -> dict[str, Any] | None:
-        """Return the features to parse; none for raw records."""
-        return self.dataset.features if self.is_parsed else None
+        """Return the kind of its records, which is the name of the dataset at a feeder, too."""
+        return self.dataset.kind
 
     def arguments(self, *, repeats: bool) -> dict[str, Any]:
         """Return the arguments of those who read the shards themselves."""
         return {
             "source": self.dataset.pattern,
             "paths": [str(path) for path in self.dataset.paths],
-            "features": self.features,
+            "features": self.dataset.features,
             "batch_size": self.batch_size,
             "records": self.batch_size,
             "nbytes": self.nbytes,
@@ -201,9 +188,9 @@ class Setup:
     python: str
     certificate: Certificate | None
     _running: ExitStack = field(default_factory=ExitStack)
-    _feeders: dict[tuple[bool, int], tuple[Process, dict[str, str]]] = field(default_factory=dict)
+    _feeders: dict[bool, tuple[Process, dict[str, str]]] = field(default_factory=dict)
     _servers: dict[Sequence[str], tuple[Process, Any]] = field(default_factory=dict)
-    _hosts: dict[tuple[Sequence[str], bool], list[Process]] = field(default_factory=dict)
+    _hosts: dict[tuple[Sequence[str], bool], Process] = field(default_factory=dict)
     _numbers: Any = field(default_factory=count)
 
     def __enter__(self) -> Self:
@@ -214,17 +201,16 @@ class Setup:
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
-    def feeder(self, workers: int, *, repeats: bool) -> tuple[Process, dict[str, str]]:
+    def feeder(self, *, repeats: bool) -> tuple[Process, dict[str, str]]:
         """Return a feeder of all loads, and its addresses by scheme."""
-        key = repeats, workers
-        if key not in self._feeders:
+        if repeats not in self._feeders:
             config = self._directory / f"feeder-{next(self._numbers)}.toml"
-            config.write_text(self._configuration(workers))
+            config.write_text(self._configuration())
             command = ["streamrec", "serve", str(config), "--until-eof", "--json"]
             process = self._start(command, repeats=repeats)
             listen = process.answer()["listen"]
-            self._feeders[key] = process, {one.partition(":")[0]: one for one in listen}
-        return self._feeders[key]
+            self._feeders[repeats] = process, {one.partition(":")[0]: one for one in listen}
+        return self._feeders[repeats]
 
     def server(self, program: Sequence[str], python: str) -> tuple[Process, Any]:
         """Return a server of another kind, and its address."""
@@ -233,17 +219,15 @@ class Setup:
             self._servers[program] = process, process.answer()["listen"]
         return self._servers[program]
 
-    def hosts(
-        self, program: Sequence[str], python: str, clients: int, *, repeats: bool
-    ) -> list[Process]:
-        """Return the processes that clients are divided over."""
-        running = [one for one in self._hosts.get((program, repeats), []) if one.is_alive]
-        self._hosts[program, repeats] = running
-        while len(running) < min(HOSTS, clients):
-            process = self._start(program, python=python, repeats=repeats)
-            process.answer()
-            running.append(process)
-        return running[: min(HOSTS, clients)]
+    def host(self, program: Sequence[str], python: str, *, repeats: bool) -> Process:
+        """Return the process of a system's client."""
+        running = self._hosts.get((program, repeats))
+        if running is None or not running.is_alive:
+            running = self._hosts[program, repeats] = self._start(
+                program, python=python, repeats=repeats
+            )
+            running.answer()
+        return running
 
     def _start(self, program: Sequence[str], **options: Any) -> Process:
         log = self._directory / f"{next(self._numbers)}.log"
@@ -251,12 +235,11 @@ class Setup:
         self._running.callback(process.close)
         return process
 
-    def _configuration(self, workers: int) -> str:
+    def _configuration(self) -> str:
         socket = self._directory / f"feeder-{next(self._numbers)}.sock"
         server: dict[str, Any] = {
             "listen": ["tcp://127.0.0.1:0", f"unix://{socket}"],
             "status": "127.0.0.1:0",
-            "workers": workers,
             "memory_budget": ALL_MEMORY,
             "log_level": "warning",
         }
@@ -265,18 +248,18 @@ class Setup:
         if SPEAKS_TLS and self.certificate is not None:
             server["listen"].append("tls://127.0.0.1:0")
             server["tls"] = {"cert": str(self.certificate.path)}
-        datasets = {load.key: _dataset(load) for load in self.loads}
+        datasets = {load.name: _dataset(load) for load in self.loads}
         return toml({"server": server, "datasets": datasets})
 
 
 def _dataset(load: Load) -> dict[str, Any]:
-    settings: dict[str, Any] = {
+    return {
         "source": load.dataset.pattern,
+        "features": load.dataset.features,
         "batch_size": load.batch_size,
         "epochs": FOR_EVER,
         "memory_budget": MEMORY,
     }
-    return settings | ({"features": load.features} if load.features else {})
 
 
 # -- systems ---------------------------------------------------------------------------------------
@@ -289,7 +272,7 @@ class System:
     Args:
         serves: True where the kind has a server, other than a feeder.
         scheme: Scheme of the feeder's address.
-        workers: Processes of the feeder, or of the DataLoader.
+        workers: Processes of the DataLoader.
         needs: Modules that the other interpreter must have.
     """
 
@@ -299,8 +282,6 @@ class System:
     scheme: str = ""
     workers: int = 1
     parts: tuple[str, ...] = ("ready", "shards")
-    most_clients: int = 64
-    fewest_clients: int = 1
     needs: tuple[str, ...] = ()
 
     @property
@@ -336,32 +317,31 @@ class System:
         """Return its server, started if it was not, and the arguments of its clients."""
         arguments = load.arguments(repeats=repeats)
         if self.scheme:
-            process, addresses = setup.feeder(self.workers, repeats=repeats)
+            process, addresses = setup.feeder(repeats=repeats)
             separator = "#" if self.scheme == "unix" else "/"
             ca = str(setup.certificate.path) if self.scheme == "tls" and setup.certificate else None
-            address = f"{addresses[self.scheme]}{separator}{load.key}"
+            address = f"{addresses[self.scheme]}{separator}{load.name}"
             return [process], {**arguments, "address": address, "ca": ca}
         if self.serves:
             process, address = setup.server(self.program, self.python(setup))
             return [process], {**arguments, "address": address}
         return [], {**arguments, "workers": self.workers}
 
-    def hosts(self, setup: Setup, clients: int, *, repeats: bool) -> list[Process]:
-        """Return the processes of clients, started if they were not."""
+    def host(self, setup: Setup, *, repeats: bool) -> Process:
+        """Return the process of its client, started if it was not."""
         # The others repeat by themselves.
         patched = repeats and self.kind in ("feeder", "engine")
-        return setup.hosts(self.program, self.python(setup), clients, repeats=patched)
+        return setup.host(self.program, self.python(setup), repeats=patched)
 
 
 TENSORFLOW, ARROW, TORCH = ("tensorflow",), ("pyarrow",), ("torch",)
 SYSTEMS = (
     System(BARE, "bare", serves=True),
     System(TCP, "feeder", scheme="tcp"),
-    System(f"{TCP}, 2 workers", "feeder", scheme="tcp", workers=2, fewest_clients=4),
     System(SHARED, "feeder", scheme="unix"),
-    System("streamrec, TLS", "feeder", scheme="tls", most_clients=4),
-    System(ENGINE, "engine", most_clients=1),
-    System(TF_SERVICE, "tf_service", serves=True, most_clients=4, needs=TENSORFLOW),
-    System("pyarrow Flight", "flight", serves=True, most_clients=4, needs=ARROW),
-    System("torch DataLoader, 2 workers", "loader", workers=2, most_clients=1, needs=TORCH),
+    System("streamrec, TLS", "feeder", scheme="tls"),
+    System(ENGINE, "engine"),
+    System(TF_SERVICE, "tf_service", serves=True, needs=TENSORFLOW),
+    System("pyarrow Flight", "flight", serves=True, needs=ARROW),
+    System("torch DataLoader, 2 workers", "loader", workers=2, needs=TORCH),
 )

@@ -1,10 +1,10 @@
 """Processes of clients of each system, and the servers of those that have one.
 
-``python -m bench.feeding.clients KIND`` is a process of clients: it opens them, lets them take
+``python -m bench.feeding.clients KIND`` is a process of clients: it opens one, lets it take
 batches for a while, and says what came. Each line of its standard input is a command, each line of
 its output the answer:
 
-* ``{"do": "open", "clients": 4, "arguments": {...}}``: connect, take a batch, say its size;
+* ``{"do": "open", "name": ..., "arguments": {...}}``: connect, take a batch, say its size;
 * ``{"do": "run", "name": ..., "start": ..., "stop": ...}``: take batches until ``stop``, and count
   those that come after ``start``; both are times of the system's monotonic clock;
 * ``{"do": "close", "name": ...}``.
@@ -24,7 +24,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from time import monotonic
@@ -67,31 +66,23 @@ class Host:
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
-        self._clients: dict[str, tuple[ThreadPoolExecutor, list[Iterator[Any]]]] = {}
+        self._clients: dict[str, Iterator[Any]] = {}
 
-    def open(self, name: str, clients: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Connect clients, each of which takes a batch; return the size of the last one."""
-        threads = ThreadPoolExecutor(clients)
-        batches = list(threads.map(self._kind.open, [arguments] * clients))
-        self._clients[name] = threads, batches
-        *_, last = threads.map(next, batches)
-        return {"records": self._kind.count(last), "nbytes": self._kind.size(last)}
+    def open(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Connect a client, which takes a batch; return the size of that."""
+        batches = self._clients[name] = self._kind.open(arguments)
+        first = next(batches)
+        return {"records": self._kind.count(first), "nbytes": self._kind.size(first)}
 
     def run(self, name: str, start: float, stop: float) -> dict[str, Any]:
-        """Let the clients take batches until a time."""
-        threads, batches = self._clients[name]
-        each = threads.map(lambda one: take(one, self._kind.count, start, stop), batches)
-        counted = list(each)
-        waits = [round(wait, 6) for one in counted for wait in one.waits]
-        return {"records": sum(one.records for one in counted), "waits": waits}
+        """Let a client take batches until a time."""
+        counted = take(self._clients[name], self._kind.count, start, stop)
+        return {"records": counted.records, "waits": [round(wait, 6) for wait in counted.waits]}
 
     def close(self, name: str) -> dict[str, Any]:
-        """Disconnect clients."""
-        threads, batches = self._clients.pop(name)
-        threads.shutdown()
-        for one in batches:
-            with suppress(AttributeError):
-                one.close()  # type: ignore[attr-defined]
+        """Disconnect a client."""
+        with suppress(AttributeError):
+            self._clients.pop(name).close()  # type: ignore[attr-defined]
         return {}
 
 
