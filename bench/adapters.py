@@ -2,7 +2,7 @@
 
 Streams of local files against their adapters, each beside the stream itself in a process that has
 the same framework, and against other loaders of the same records: tf.data, Grain, and DataLoaders
-over tf.data and WebDataset. An adapter is to cost less than 5 % of the stream's rate. The part of
+over tf.data. An adapter is to cost less than 5 % of the stream's rate. The part of
 that rate that the framework alone would leave, if its loop over ready arrays of the same shapes
 came on top of reading, says how much of an adapter's cost is not its own. Rows whose packages are
 not installed are skipped.
@@ -11,9 +11,8 @@ not installed are skipped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -36,22 +35,15 @@ from bench.harness import (
 from bench.machine import module_versions
 from bench.peers import Peers, find_peers
 
-SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
-    "recsys": (datasets.recsys, 272.0, 512),
-    "tokens": (datasets.tokens, 544.0, 256),
-    "raw-images": (datasets.raw_images, 1072.0, 64),
-    "images": (datasets.images, 1072.0, 64),
-}
-"""Function that makes each dataset, its size in 10^6 bytes with ``--size 1``, and its batches."""
-ALL = frozenset(SIZES)
-NUMBERS = ALL - {"images"}
-"""Kinds without strings, of which JAX and Keras have no arrays."""
+MEGABYTES, BATCH_SIZE = 272.0, 512
+"""Size of the data with ``--size 1``, and records of a batch: small records, which cost most."""
 STREAM = "stream"
 JAX_STREAM = "stream of int32, beside JAX"
 TF_STREAM = "stream, beside TensorFlow"
 RECORDS = "stream of single records"
 SINGLE: Mapping[str, Any] = {"batch_size": None}
-WORKERS = (0, 2)
+WORKERS = 2
+"""Processes of Grain: without them it reads half as fast, which takes minutes."""
 ALONE = "with the framework alone"
 Versions = dict[str, str | None]
 
@@ -65,7 +57,6 @@ class Row(NamedTuple):
         needs: Modules that the interpreter must have.
         alone: The reader's way to loop over ready arrays by the framework alone.
         of: Row whose rate this one's is compared with.
-        kinds: Kinds of data that it can read.
         more: More arguments of the reader.
         is_peer: True for other loaders, which have an interpreter of their own.
         narrows: True where the stream delivers integers of 64 bits as 32, which is JAX's default.
@@ -77,7 +68,6 @@ class Row(NamedTuple):
     needs: tuple[str, ...]
     alone: str = ""
     of: str = STREAM
-    kinds: frozenset[str] = ALL
     more: Mapping[str, Any] = {}
     backend: str = ""
     is_peer: bool = False
@@ -92,10 +82,10 @@ class Row(NamedTuple):
         found = versions[self.python(peers)]
         return [module for module in self.needs if found[module] is None]
 
-    def cases(self, kind: str, dataset: Dataset, peers: Peers) -> Iterator[Case]:
+    def cases(self, dataset: Dataset, peers: Peers) -> Iterator[Case]:
         """Yield the case of this row for a dataset, and that of the framework alone."""
-        case = self._case(kind, dataset, peers)
-        stream = Comparison("of the stream", (f"{kind}: {self.of}",))
+        case = self._case(dataset, peers)
+        stream = Comparison("of the stream", (f"{dataset.kind}: {self.of}",))
         if not self.alone:
             yield replace(case, comparisons=(stream,))
             return
@@ -104,13 +94,12 @@ class Row(NamedTuple):
         yield replace(case, comparisons=(stream, Comparison(ALONE, (alone.title,))))
         yield alone
 
-    def _case(self, kind: str, dataset: Dataset, peers: Peers) -> Case:
+    def _case(self, dataset: Dataset, peers: Peers) -> Case:
         arguments = {
             "features": dataset.features,
-            "batch_size": SIZES[kind][2],
+            "batch_size": BATCH_SIZE,
             "source": dataset.pattern,
             "paths": [str(path) for path in dataset.paths],
-            "urls": [str(path) for path in sorted(peers.tars(dataset).glob("*.tar"))],
             "deterministic": True,
             "way": self.way,
             **self.more,
@@ -120,22 +109,20 @@ class Row(NamedTuple):
             arguments["settings"] = {"dtypes": dict.fromkeys(longs, "int32")}
         program = self.reader if "." in self.reader else f"readers.frameworks {self.reader}"
         environment = {"KERAS_BACKEND": self.backend} if self.backend else {}
-        return Case(kind, self.name, program, arguments, self.python(peers), environment)
+        return Case(dataset.kind, self.name, program, arguments, self.python(peers), environment)
 
 
 def _jax(name: str, way: str, alone: str = "") -> Row:
-    return Row(name, "jax", way, ("jax",), alone, JAX_STREAM, NUMBERS, narrows=True)
+    return Row(name, "jax", way, ("jax",), alone, JAX_STREAM, narrows=True)
 
 
 def _keras(backend: str, of: str, *, narrows: bool = False) -> Row:
     name, needs, alone = f"Keras on {backend}, as_dataset", ("keras", backend), f"{backend}_alone"
-    return Row(name, "keras", backend, needs, alone, of, NUMBERS, {}, backend, narrows=narrows)
+    return Row(name, "keras", backend, needs, alone, of, {}, backend, narrows=narrows)
 
 
-def _peer(
-    name: str, reader: str, needs: tuple[str, ...], kinds: frozenset[str] = ALL, **more: Any
-) -> Row:
-    return Row(name, reader, reader, needs, kinds=kinds, more=more, is_peer=True)
+def _peer(name: str, reader: str, needs: tuple[str, ...], **more: Any) -> Row:
+    return Row(name, reader, reader, needs, more=more, is_peer=True)
 
 
 TORCH, TENSORFLOW = ("torch",), ("tensorflow",)
@@ -158,42 +145,23 @@ ROWS = (
     ),
     _peer("tf.data", "readers.tf_data dataset", TENSORFLOW),
     _peer("DataLoader over tf.data", "torch_tf_data", ("torch", "tensorflow")),
-    *(
-        _peer(f"Grain, {workers} workers", "grain", ("grain",), workers=workers)
-        for workers in WORKERS
-    ),
-    *(
-        _peer(
-            f"DataLoader over WebDataset, {workers} workers",
-            "readers.loaders web_dataset",
-            ("torch", "webdataset"),
-            ALL - NUMBERS,
-            workers=workers,
-        )
-        for workers in WORKERS
-    ),
+    _peer(f"Grain, {WORKERS} workers", "grain", ("grain",), workers=WORKERS),
 )
 
 
 @benchmark("adapters", repeat=3, only=True, data=True)
-@click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 3 GB.")
-@click.option(
-    "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
-)
+@click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 0.3 GB.")
 @PEERS
-def main(run: Run, *, size: float, kinds: tuple[str, ...], peers_python: str) -> Report:
-    chosen = {kind: SIZES[kind] for kind in kinds or SIZES}
-    made = {kind: make(run.data, size * mb) for kind, (make, mb, _) in chosen.items()}
+def main(run: Run, *, size: float, peers_python: str) -> Report:
+    dataset = datasets.recsys(run.data, size * MEGABYTES)
     peers = find_peers(peers_python, run.data)
-    if "images" in made:
-        peers.make(made["images"])
-    datasets.read_into_page_cache(made.values())
+    datasets.read_into_page_cache([dataset])
     versions = versions_by_python(peers)
     run.skipped += skipped(versions, peers)
-    every = [one for kind, made_of in made.items() for one in cases(kind, made_of, peers, versions)]
-    run.measure(every, lambda case, report: reading_figures(report, made[case.group]))
+    every = list(cases(dataset, peers, versions))
+    run.measure(every, lambda _, report: reading_figures(report, dataset))
     facts = {
-        "datasets": {kind: dataset.facts() for kind, dataset in made.items()},
+        "dataset": dataset.facts(),
         "frameworks": versions[sys.executable],
         "peers": versions[peers.python],
     }
@@ -215,13 +183,11 @@ def skipped(versions: Mapping[str, Versions], peers: Peers) -> Iterator[str]:
             yield f"{row.name}: {where} lacks {' and '.join(missing)}; install it there{option}."
 
 
-def cases(
-    kind: str, dataset: Dataset, peers: Peers, versions: Mapping[str, Versions]
-) -> Iterator[Case]:
+def cases(dataset: Dataset, peers: Peers, versions: Mapping[str, Versions]) -> Iterator[Case]:
     """Yield the cases of a dataset: streams, adapters, frameworks alone, and other loaders."""
     for row in ROWS:
-        if kind in row.kinds and not row.missing(versions, peers):
-            yield from row.cases(kind, dataset, peers)
+        if not row.missing(versions, peers):
+            yield from row.cases(dataset, peers)
 
 
 def as_markdown(results: Sequence[Result]) -> str:

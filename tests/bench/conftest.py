@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.adapters import SIZES
+from bench.datasets import recsys
 from bench.peers import Peers
 
 if TYPE_CHECKING:
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from bench.datasets import Dataset
 
 
-@pytest.fixture(scope="module", params=SIZES)
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    make, _, _ = SIZES[request.param]
-    return make(tmp_path_factory.mktemp("data"), 1)
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return recsys(tmp_path_factory.mktemp("data"), 1)
 
 
 @pytest.fixture

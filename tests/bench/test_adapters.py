@@ -22,7 +22,7 @@ EVERYTHING: dict[str, Versions] = {sys.executable: dict.fromkeys(MODULES, "1.0")
 
 
 def all_cases(peers: Peers, dataset: Dataset) -> list[Case]:
-    return list(cases(dataset.kind, dataset, peers, EVERYTHING))
+    return list(cases(dataset, peers, EVERYTHING))
 
 
 def test_each_row_is_compared_with_one_that_is_there(peers: Peers, dataset: Dataset) -> None:
@@ -50,7 +50,7 @@ def test_a_framework_alone_reads_the_stream_of_its_adapter(peers: Peers, dataset
         assert case.title in adapter.comparisons[1].cases
         assert case.environment == adapter.environment
         assert {**case.arguments, "way": ""} == {**adapter.arguments, "way": ""}
-    assert len(alone) == len([row for row in ROWS if row.alone and dataset.kind in row.kinds])
+    assert len(alone) == len([row for row in ROWS if row.alone])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -69,9 +69,7 @@ def test_nothing_is_skipped_where_all_is_installed(peers: Peers) -> None:
 def test_other_loaders_have_an_interpreter_of_their_own(peers: Peers, dataset: Dataset) -> None:
     theirs = replace(peers, python="/elsewhere/python")
     versions: dict[str, Versions] = {**EVERYTHING, theirs.python: dict.fromkeys(MODULES)}
-    assert {case.python for case in cases(dataset.kind, dataset, theirs, versions)} == {
-        sys.executable
-    }
+    assert {case.python for case in cases(dataset, theirs, versions)} == {sys.executable}
     assert all("/elsewhere/python" in line for line in skipped(versions, theirs))
 
 
