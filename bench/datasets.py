@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from streamrec.formats.shards.tfrecord import frame
 FEWEST_SHARDS = 8
 SHARD_BYTES = 134_000_000
 IMAGE_BYTES = 110_000
+IMAGE_NAME = "images-{:05}.tfrecord"
 LABELS = 1000
 RAW_SHAPE = (224, 224, 3)
 SEQUENCE = 512
@@ -84,6 +85,59 @@ class Dataset:
         cycle = self.records // self.shards * shards
         passes, rest = divmod(records, cycle)
         return passes * _label_sum(cycle) + _label_sum(rest)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Shards of images: those of a dataset, served again and again under other names.
+
+    Args:
+        template: Dataset whose shards are served.
+        passes: Number of times that each of them is served.
+    """
+
+    template: Dataset
+    passes: int
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        templates = [str(path) for path in self.template.paths]
+        objects = self.template.shards * self.passes
+        return {"templates": templates, "name": IMAGE_NAME, "objects": objects}
+
+    def part(self, passes: int) -> Dataset:
+        """Return the facts of the first passes as those of a dataset."""
+        one = self.template
+        return replace(
+            one,
+            shards=one.shards * passes,
+            records=one.records * passes,
+            nbytes=one.nbytes * passes,
+            label_sum=one.label_sum * passes,
+        )
+
+    def names(self, passes: int) -> list[tuple[str, int]]:
+        sizes = [path.stat().st_size for path in self.template.paths] * passes
+        return [(IMAGE_NAME.format(number), size) for number, size in enumerate(sizes)]
+
+    def braces(self, passes: int) -> str:
+        """Return the names as one range in braces."""
+        last = self.template.shards * passes - 1
+        return f"images-{{00000..{last:05}}}.tfrecord"
+
+    def linked(self, root: Path) -> Path:
+        """Return a directory of links by all names, for servers that serve files."""
+        directory = root / f"{self.template.name}-x{self.passes}"
+        if not directory.is_dir():
+            unfinished = root / f".{directory.name}.unfinished"
+            unfinished.mkdir(parents=True, exist_ok=True)
+            paths = self.template.paths * self.passes
+            for (name, _), path in zip(self.names(self.passes), paths, strict=True):
+                link = unfinished / name
+                link.unlink(missing_ok=True)
+                link.symlink_to(path)
+            unfinished.rename(directory)
+        return directory
 
 
 def images(root: Path, megabytes: float) -> Dataset:

@@ -1,8 +1,8 @@
 """Measures what clients of pictures that come, leave and are killed do to the others of a feeder.
 
 ``streamrec serve``, with one and with two workers, serves a dataset of pictures and one of plain
-records. One client reads the plain records: a trainer that computes for some milliseconds after
-each batch, or one that reads as fast as it can. It is alone; then a hundred clients of pictures
+records. One client reads the plain records, as a trainer that computes for some milliseconds after
+each batch. It is alone; then a hundred clients of pictures
 come beside it and leave in the middle of a batch, or are killed, or take a batch; then it is alone
 again. It has the options that a user has by default. The table has its rates, and the delays of the
 daemon's event loops meanwhile.
@@ -56,15 +56,13 @@ SIZES = {"216 MB": 1500, "25 MB": 512, "5 MB": 224}
 BATCH = 64
 """Plain records of a batch."""
 TRAINER = 10_000.0
-CLIENTS: dict[str, float | None] = {"a trainer": TRAINER, "as fast as it can": None}
-"""Records a second that a client computes, by its name; ``None``: it computes nothing."""
+"""Records a second that the plain client computes."""
 LATE = 0.1
 """Seconds: the largest delay of an event loop that is aimed at."""
 SETTLE = 1.0
 COLUMNS = (
     Column("workers", "workers", str),
     Column("batches", "size", str),
-    Column("the other client", "client", str),
     Column("taken", "batches"),
     Column("records/s alone", "alone"),
     Column("beside", "beside"),
@@ -87,14 +85,13 @@ COLUMNS = (
 def main(run: Run, *, visitors: int, together: int, seconds: float) -> Report:
     rows = []
     with tempfile.TemporaryDirectory() as directory:
-        for workers, size, client in product((1, 2), SIZES, CLIENTS):
-            name = f"{workers} workers, {size}, {client}"
+        for workers, size in product((1, 2), SIZES):
+            name = f"{workers} workers, {size}"
             if run.selects(name):
                 say(name)
-                pace = CLIENTS[client]
                 with serving(Path(directory), workers, together, size) as running:
-                    found = run_async(measure(running, visitors, together, seconds, pace))
-                rows.append({"workers": workers, "size": size, "client": client, **found})
+                    found = run_async(measure(running, visitors, together, seconds))
+                rows.append({"workers": workers, "size": size, **found})
     settings = {"visitors": visitors, "together": together, "trainer": TRAINER}
     text = f"{title()}\n\n{table_of(COLUMNS, rows)}"
     return Report(text, {"settings": settings, "rows": rows})
@@ -135,14 +132,14 @@ def write_pictures(directory: Path, side: int) -> None:
 
 
 async def measure(
-    running: Daemon, visitors: int, together: int, seconds: float, pace: float | None
+    running: Daemon, visitors: int, together: int, seconds: float
 ) -> dict[str, float]:
     """Return the plain client's rates, and the delays of the daemon's loops."""
     load = os.getloadavg()[0]
     loop = asyncio.get_running_loop()
     async with (
-        reading(f"{running.listen}/plain", 1, pace=pace, options=Options()) as readers,
-        beating(BATCH / (pace or TRAINER)) as beat,
+        reading(f"{running.listen}/plain", 1, pace=TRAINER, options=Options()) as readers,
+        beating(BATCH / TRAINER) as beat,
     ):
         await readers.all_read(1)
         await asyncio.sleep(SETTLE)

@@ -228,6 +228,13 @@ def ratio(
     return own / best if own is not None and best is not None else None
 
 
+def ratios(result: Result, results: Sequence[Result]) -> str:
+    """Return a cell with the case's ratio to each of the cases that it is compared with."""
+    found = {one.label: ratio(result, one, results) for one in result.case.comparisons}
+    shown = [f"{value:.2f} {label}" for label, value in found.items() if value]
+    return ", ".join(shown) or MISSING
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from bench.harness import AIMS, Aim, Case, Column, Report, Result, Run, benchmar
 from streamrec.datasets import pictures
 
 RATE = "pictures_per_second"
-SECONDS = 3.0
+SECONDS = 1.5
 """Seconds that each reading takes."""
 COPIES = 40
 """Number of times that each picture is in a shard."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ WHOLE = "from files to batches"
 MEMORY = "memory"
 CRC_ALONE = "crc32c package, no frames"
 PARSED = {False: "tf.io.parse_example", True: "the same in a tf.function"}
-ONE_BY_ONE = "tf.data, one by one to NumPy"
 PIPELINES = {False: "tf.data", True: "tf.data, batched within files"}
 """Batches of the records of all files, as is usual, and of one file each, which is faster."""
 STREAMS: dict[str, dict[str, Any]] = {
@@ -60,13 +59,13 @@ def title(level: str, kind: str, name: str) -> str:
 def all_cases(setup: Setup) -> list[Case]:
     """Return the cases in the order of the tables.
 
-    Raw images are only parsed: their frames are those of images.
+    Raw images are only parsed: all else of them is as of images.
     """
     framed = [dataset for dataset in setup.datasets if dataset.kind != "raw-images"]
     return [
         *(case for dataset in framed for case in _frames(setup, dataset)),
         *(case for dataset in setup.datasets for case in _parsing(setup, dataset)),
-        *(case for dataset in setup.datasets for case in _whole(setup, dataset)),
+        *(case for dataset in framed for case in _whole(setup, dataset)),
     ]
 
 
@@ -126,13 +125,16 @@ class _Group:
         name = "tfrecord package, no CRC"
         return [self.case(name, program, way="tfrecord")] if self.setup.tfrecord else []
 
-    def pipelines(self, program: str, **more: Any) -> list[Case]:
-        """Return the cases of tf.data over all files."""
+    def pipelines(
+        self, program: str, ways: Sequence[bool] = tuple(PIPELINES), **more: Any
+    ) -> list[Case]:
+        """Return the cases of tf.data over all files, batched within files or not."""
+        shards = self.dataset.shards
         return [
             case
-            for within, name in PIPELINES.items()
+            for within in ways
             for case in self.of_tensorflow(
-                name, program, shards=self.dataset.shards, within_files=within, **more
+                PIPELINES[within], program, shards=shards, within_files=within, **more
             )
         ]
 
@@ -155,21 +157,17 @@ class _Group:
 
 
 def _frames(setup: Setup, dataset: Dataset) -> list[Case]:
-    against = {"of the CRC alone": CRC_ALONE, **_of(PIPELINES)}
+    against = {"of the CRC alone": CRC_ALONE, **_of({True: PIPELINES[True]})}
     group, program = _Group(FRAMES, setup, dataset, "bytes", against), "readers.decoding frames"
-    best = setup.kernels[0]
-    anew = f"streamrec, {best}, file read anew"
     return [
         group.case(CRC_ALONE, program, way="crc alone"),
         *(
             group.case(f"streamrec, {kernel}", program, way="scan", kernel=kernel)
             for kernel in setup.kernels
         ),
-        group.case(anew, program, way="read and scan", kernel=best),
         group.case("crc32c package, Python loop", program, way="python loop"),
         *group.of_tfrecord(program),
-        *group.of_tensorflow(ONE_BY_ONE, "readers.tf_data decoding", way="one by one"),
-        *group.pipelines("readers.tf_data decoding", way="batched", check="records"),
+        *group.pipelines("readers.tf_data decoding", (True,), way="batched", check="records"),
     ]
 
 

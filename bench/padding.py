@@ -44,13 +44,15 @@ COLUMNS = (
 )
 
 
-@benchmark("padding")
-def main(_: Run) -> Report:
+@benchmark("padding", only=True)
+def main(run: Run) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         source = write_shards(Path(directory))
         results = {}
         for ends, size, window in product(ENDS, BATCHES, WINDOWS):
             title = f"{ends}, batches of {size}, windows of {window}"
+            if not run.selects(title):
+                continue
             say(title)
             results[title] = {
                 str(buckets or "none"): padding(source, size, window, buckets, ENDS[ends])

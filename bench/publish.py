@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from bench import suite
-from bench.dlio.workloads import WORKLOADS
 from bench.harness import RATE, Column, number
 from bench.machine import ROOT
 from bench.pictures import draw_anew
@@ -119,28 +117,9 @@ def cell(row: Row, figure: str) -> str:
     return "" if value is None else number(value)
 
 
-def span(row: Row, figure: str = RATE) -> str:
-    """Return the least and the largest value of a figure."""
-    found = row["summary"].get(figure)
-    return f"{number(found['min'])} to {number(found['max'])}" if found else "failed"
-
-
-def column(head: str, figure: str) -> Column:
-    return Column(head, lambda row: cell(row, figure), str)
-
-
-def table(columns: Sequence[Column], rows: Iterable[Any]) -> str:
-    """Return a table without padding, so that a change of one cell is a change of one line."""
-    cells = [[column.cell(row) for column in columns] for row in rows]
-    return lines_of([column.head for column in columns], cells)
-
-
 def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [list(head), ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-GROUP = Column("", lambda row: row["group"], str)
 
 
 def how_fast() -> str:
@@ -168,125 +147,6 @@ def how_fast() -> str:
             for name, (row, first) in about.items()
         ],
     )
-
-
-def readers(name: str, groups: Mapping[str, str], more: Mapping[str, str]) -> str:
-    """Return the rates of all readers of some groups.
-
-    Args:
-        groups: Groups, and what stands before the names of their rows.
-        more: More figures, and their headings.
-    """
-
-    def ratios(row: Row) -> str:
-        return ", ".join(f"{ratio:.2f} {label}" for label, ratio in row["ratios"].items() if ratio)
-
-    columns = (
-        Column("case", lambda row: f"{groups[row['group']]}{row['case']}", str),
-        column("first batch, s", BEGINNING),
-        column("MB/s", RATE),
-        Column("least to most", span, str),
-        column("after the first batch", f"{RATE}_after_first_batch"),
-        *(column(head, figure) for figure, head in more.items()),
-        Column("ratio", ratios, str),
-    )
-    return table(columns, (row for group in groups for row in rows_of(name, group)))
-
-
-def both_transports(name: str, group: str) -> str:
-    """Return the rates of all readers, by plain HTTP and over TLS, and their CPU time."""
-    cpu = {
-        "client_cpu_seconds_per_gigabyte": "client CPU, s/GB",
-        "engine_cpu_seconds_per_gigabyte": "+ engine, s/GB",
-    }
-    return readers(name, {f"{group}, plain": "", f"{group}, TLS": "TLS: "}, cpu)
-
-
-def all_readers(name: str, more: Mapping[str, str]) -> str:
-    """Return the rates of all readers of all groups."""
-    groups = {row["group"]: f"{row['group']}: " for row in rows_of(name)}
-    return readers(name, groups, more)
-
-
-def beginnings() -> str:
-    """Return how the first batches of a store's streams are spread."""
-    rows = []
-    for group, before in {f"{FIRST}, plain": "", f"{FIRST}, TLS": "TLS: "}.items():
-        for row in rows_of("remote", group):
-            seconds = [one[BEGINNING] for one in row["measurements"]]
-            parts = np.quantile(seconds, (0, 0.25, 0.5, 0.75, 1))
-            rows.append((f"{before}{row['case']}", *(f"{part:.2f}" for part in parts)))
-    return lines_of(("", "least", "first quarter", "median", "third quarter", "most"), rows)
-
-
-def growth() -> str:
-    """Return the first batch and the memory of more and more shards."""
-    memory, rows = "peak_megabytes", []
-    for group in dict.fromkeys(row["group"] for row in rows_of("growth")):
-        few, some, many = (row_of("growth", group, count) for count in ("10", "1,000", "100,000"))
-        cells = [
-            f"{cell(row, BEGINNING)} s, {median(row, memory):.0f} MB" for row in (few, some, many)
-        ]
-        seconds, megabytes = (
-            ((median(many, figure) or 0) - (median(some, figure) or 0)) / 99_000
-            for figure in (BEGINNING, memory)
-        )
-        slope = f"{seconds * 1e6:.0f} µs and {megabytes * 1e3:.1f} KB a shard"
-        rows.append((group.removeprefix("many shards, "), *cells, slope))
-    head = ("first batch, largest process", "10 shards", "1,000", "100,000", "from 1,000 on")
-    return lines_of(head, rows)
-
-
-def shuffle() -> str:
-    """Return how well each order mixes each dataset."""
-    orders = content("shuffle")["orders"]
-    rows = [
-        (title, *(number(figures[title]["chi_square"]) for figures in orders.values()))
-        for title in next(iter(orders.values()))
-    ]
-    return lines_of(("order", *orders), rows)
-
-
-def resharding() -> str:
-    """Return the rate of each way to write shards anew, its memory and its chi-square."""
-    columns = (
-        GROUP,
-        Column("way", lambda row: row["case"], str),
-        Column("MB/s", lambda row: median(row, RATE)),
-        Column("CPU s/GB", lambda row: median(row, "cpu_seconds_per_gigabyte")),
-        Column("peak, MB", lambda row: median(row, "peak_megabytes")),
-        Column("chi-square", lambda row: median(row, "chi_square")),
-    )
-    return table(columns, rows_of("reshard"))
-
-
-def writing() -> str:
-    """Return the rate of each writer: to a disk, to a store, and from other formats."""
-
-    def records(row: Row) -> str:
-        is_there = row["measurements"] or row["failures"]
-        return cell(row, "records_per_second") if is_there else "not installed"
-
-    columns = (
-        GROUP,
-        Column("way", lambda row: row["case"], str),
-        Column("records/s", records, str),
-        column("MB/s", RATE),
-        column("CPU s/GB", "cpu_seconds_per_gigabyte"),
-    )
-    return table(columns, rows_of("write"))
-
-
-def padding() -> str:
-    """Return the padding in per cent of each way to bucket."""
-    found = content("padding")["padding"]
-    buckets = list(next(iter(found.values())))
-    head = [f"{'no' if count == 'none' else count} buckets" for count in buckets]
-    rows = [
-        (title, *(f"{100 * shares[count]:.0f}" for count in buckets))
-        for title, shares in found.items()
-    ]
-    return lines_of(("per cent", *head), rows)
 
 
 def feeder_memory() -> str:
@@ -345,22 +205,10 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def dlio() -> str:
-    """Return what DLIO reports of each reader."""
-    columns = (
-        Column("workload", lambda row: row["group"], str),
-        Column("reader", lambda row: row["case"], str),
-        column("AU, %", "utilisation"),
-        Column("least to most", lambda row: span(row, "utilisation"), str),
-        column("samples/s", "samples_per_second"),
-        Column("least to most", lambda row: span(row, "samples_per_second"), str),
-        column("first batch, s", BEGINNING),
-        column("CPU, s", "cpu_seconds"),
-    )
-    aims = "; ".join(
-        f"{one.name} needs {one.needed:,.0f} samples/s and {one.passing:g} %" for one in WORKLOADS
-    )
-    return f"{table(columns, rows_of('dlio'))}\n\nTo pass, {aims}."
+def table(columns: Sequence[Column], rows: Iterable[Any]) -> str:
+    """Return a table without padding, so that a change of one cell is a change of one line."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    return lines_of([column.head for column in columns], cells)
 
 
 def aims(name: str) -> str:
@@ -421,46 +269,13 @@ def commands() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
+    **{one.name: partial(tables, one.name) for one in suite.TABLES if one.name != "pictures"},
+    **{name: partial(aims, name) for name in ("kernel", "feeder")},
     "how_fast": how_fast,
-    "remote": partial(both_transports, "remote", STORE),
-    "beginnings": beginnings,
-    "nginx": partial(both_transports, "nginx", NGINX),
-    "busy_tail": partial(all_readers, "busy_tail", {"longest_wait_seconds": "longest wait, s"}),
-    "growth": growth,
-    "first": partial(all_readers, "first", FEEDER_CPU),
-    "resharding": resharding,
-    "writing": writing,
-    "shuffle": shuffle,
-    "padding": padding,
     "feeder_memory": feeder_memory,
     "index": index,
-    "dlio": dlio,
     "commands": commands,
     "made": made,
-    **{name: partial(aims, name) for name in ("kernel", "feeder")},
-    **{
-        name: partial(tables, name)
-        for name in (
-            *(
-                "adapters",
-                "attribution",
-                "autoscale",
-                "cached_epochs",
-                "feeder_connections",
-                "feeder_hostile",
-            ),
-            *(
-                "feeder_leaving",
-                "fetch_processes",
-                "fleet",
-                "images",
-                "shapes",
-                "simulation",
-                "start",
-            ),
-            *("sweep", "verdicts"),
-        )
-    },
 }
 """Function that makes each table, by the name in the page."""
 

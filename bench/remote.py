@@ -3,8 +3,7 @@
 Parts, each with ``--part``: *link*, *images* behind a store with 50 ms to the first byte and
 60 MB/s a connection, plain and TLS, beside a plain downloader, other clients of object stores,
 WebDataset, MosaicML Streaming and a loop over a file of s3fs, and the streams' first batches more
-often than all of it; *feeder*, a feeder beside a stream and downloads; *nginx*, the same without
-latency from a web server, plain and TLS; *busy*,
+often than all of it; *nginx*, the same without latency from a web server, plain and TLS; *busy*,
 beside trainers; *tail*, where some requests stall; *growth*, many shards.
 bench/README.md says how each number is made.
 """
@@ -14,9 +13,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -26,10 +25,11 @@ import click
 from bench import datasets, machine
 from bench import remote_cases as cases
 from bench.charts import CEILING, OTHER, OWN, draw_bars, new_figure, save_figure
+from bench.datasets import Images
 from bench.harness import (
+    MISSING,
     PEERS,
     RATE,
-    Aim,
     Case,
     Column,
     Report,
@@ -38,7 +38,7 @@ from bench.harness import (
     benchmark,
     name_of,
     number,
-    ratio,
+    ratios,
     say,
     spread,
     table,
@@ -46,7 +46,7 @@ from bench.harness import (
 )
 from bench.peers import Peers, find_peers
 from bench.readers.streams import iterations_in
-from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, STEPS, STREAM, Images, Place
+from bench.remote_cases import BUCKET, GROWTH, STREAM, Place
 from bench.services import Certificate, Served, nginx, self_signed, store
 
 TEMPLATE_MEGABYTES = 536.0
@@ -60,14 +60,15 @@ STALLS = (
 """Faults of one request in a hundred: half stall before the answer, half in the body."""
 BUSY_SHARE, FEW_SHARE = 0.4, 0.1
 """Parts of the images that streams read beside trainers, with ``for`` and ``async for``."""
-BEGINNINGS = 3
+BEGINNINGS = 2
 """Times as many rounds of first batches, since other work on the machine delays some."""
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
+FIRST_BATCH, PEAK = "first_batch_seconds", "peak_megabytes"
 NGINX = "nginx on loopback"
 TAIL = "1 % of requests stall for 10 s"
-STREAMS = ("async for", "for")
-AHEAD = "for, engine started ahead"
+UNDRAWN = ("busy_tail", "growth")
+"""Tables that no page draws."""
 WIDTH, ROW, HEAD = 7.5, 0.24, 0.55
 """Inches: width of the chart, height of a bar, and height of a panel without its bars."""
 
@@ -85,7 +86,6 @@ class Setup:
         certificate: Certificate of servers that speak TLS, or ``None`` if none could be made.
         latency: Seconds to the first byte.
         bandwidth: Bytes a second of a connection.
-        more: Tables that are not made of the results.
     """
 
     run: Run
@@ -94,10 +94,9 @@ class Setup:
     certificate: Certificate | None
     latency: float
     bandwidth: float
-    more: list[str] = field(default_factory=list)
 
-    def read(self, rows: Sequence[Case]) -> None:
-        self.run.measure(rows, partial(cases.judge, images=self.images))
+    def read(self, rows: Sequence[Case], repeat: int | None = None) -> None:
+        self.run.measure(rows, partial(cases.judge, images=self.images), repeat)
 
     def store(self, **options: Any) -> AbstractContextManager[Served]:
         """Serve the images, or what the options say, at the distance of the settings."""
@@ -115,10 +114,8 @@ class Setup:
 
 
 def link(setup: Setup) -> None:
-    """Measure what the store can give, then the readers of it, plain and over TLS."""
+    """Measure the readers of a store, plain and over TLS."""
     images = setup.images
-    with setup.store(latency=0.0, bandwidth=None) as served:
-        setup.read(cases.ceiling(images, Place("the store without latency", served)))
     setup.peers.make(images.template)
     setup.run.skipped += setup.peers.missing()
     for transport, certificate, trust in setup.transports():
@@ -129,17 +126,13 @@ def link(setup: Setup) -> None:
             place = Place(f"{STORE}, {transport}", served, trust, other)
             rows = cases.behind_store(images, place)
             if certificate is None:  # the others, too, would take twice as long
+                rows += [cases.through_feeder(images, place)]
                 rows += cases.other_clients(images, place, setup.peers)
-                rows += cases.slow_peers(images.template, place, setup.peers)
             setup.read(rows)
+            if certificate is None:
+                setup.read(cases.slow_peers(images.template, place, setup.peers), 1)
             first = cases.first_batches(images, replace(place, group=f"{FIRST}, {transport}"))
             setup.run.measure(first, cases.judge_beginning, BEGINNINGS * setup.run.repeat)
-
-
-def through_feeder(setup: Setup) -> None:
-    """Measure a feeder, beside a stream and downloads."""
-    with setup.store() as served:
-        setup.read(cases.through_feeder(setup.images, Place("through a feeder", served)))
 
 
 def files(setup: Setup) -> None:
@@ -185,7 +178,6 @@ def _recipes(buckets: Sequence[cases.Shards]) -> dict[str, Any]:
 
 PARTS: Mapping[str, Callable[[Setup], None]] = {
     "link": link,
-    "feeder": through_feeder,
     "nginx": files,
     "busy": busy,
     "tail": tail,
@@ -237,10 +229,9 @@ def main(
         },
     }
     return Report(
-        "\n".join([as_markdown(run.results), *setup.more]),
+        as_markdown(run.results),
         facts,
-        aims_of(run.results),
-        partial(draw, run.results, machine.title()),
+        draw=None if name in UNDRAWN else partial(draw, run.results, machine.title()),
         name=name,
     )
 
@@ -251,97 +242,31 @@ def images_of(data: Path, gigabytes: float) -> Images:
     return Images(template, max(1, round(gigabytes * 1e9 / template.nbytes)))
 
 
-# -- aims ------------------------------------------------------------------------------------------
-
-
-def aims_of(results: Sequence[Result]) -> list[Aim]:
-    """Return the aims that could be measured."""
-
-    def of(group: str, names: Sequence[str]) -> list[Result]:
-        cases_of = [one for one in results if one.case.group.startswith(group)]
-        return [one for one in cases_of if one.case.name in names and one.measurements]
-
-    def share(one: Result, label: str, aim: float) -> Aim:
-        comparison = next(held for held in one.case.comparisons if held.label == label)
-        found = ratio(one, comparison, results)
-        return Aim(f"{one.case.title}: rate, {label}", "times", aim, found)
-
-    def at_most(one: Result, figure: str, what: str, unit: str, aim: float) -> Aim:
-        return Aim(f"{one.case.title}: {what}", unit, aim, one.median(figure), least=False)
-
-    ways = (*STREAMS, AHEAD)
-    return [
-        *(share(one, "of download", 0.9) for one in of(STORE, ways)),
-        *(share(one, "of download", 0.7) for one in of(NGINX, ways)),
-        *(
-            at_most(one, "first_batch_seconds", "first batch", "s", 0.25)
-            for group in (STORE, FIRST)
-            for one in of(f"{group}, plain", ways)
-        ),
-        *map(_waste, of(STORE, STREAMS)),
-        # Of the idle rate, or of the trainer without data.
-        *(
-            share(one, label, 0.7)
-            for group, label in ((HELD, "of idle"), (MATRICES, "of idle"), (STEPS, "of no data"))
-            for one in of(group, ("for",))
-        ),
-        *(
-            at_most(one, "longest_wait_seconds", "longest wait between batches", "s", 1.0)
-            for one in of(TAIL, STREAMS)
-        ),
-    ]
-
-
-def _waste(one: Result) -> Aim:
-    """Return the aim for the bytes read over those used, without hedges of the mean size."""
-    read, requests = one.median("read_over_used"), one.median("requests")
-    hedged = (one.median("hedges") or 0.0) / requests if requests else 0.0
-    name = f"{one.case.title}: bytes read besides hedges, of those used"
-    measured = None if read is None or requests is None else read * (1 - hedged)
-    return Aim(name, "times", 1.02, measured, least=False)
-
-
 # -- tables ----------------------------------------------------------------------------------------
 
 READ = (
-    Column("GB", "gigabytes"),
-    Column("first batch, s", "first_batch_seconds"),
+    Column("", name_of, str),
+    Column("first batch, s", FIRST_BATCH),
     Column("MB/s", RATE),
-    Column("after first", f"{RATE}_after_first_batch"),
+    Column("least to most", spread(RATE, " to "), str),
+    Column("after the first batch", f"{RATE}_after_first_batch"),
     Column("longest wait, s", "longest_wait_seconds"),
-    Column("client CPU s/GB", "client_cpu_seconds_per_gigabyte"),
-    Column("+ helpers", "engine_cpu_seconds_per_gigabyte"),
-    Column("feeder CPU s/GB", "feeder_cpu_seconds_per_gigabyte"),
-    Column("store CPU s/GB", "store_cpu_seconds_per_gigabyte"),
-    Column("requests", "requests"),
-    Column("in flight", "peak_in_flight"),
-    Column("hedges", "hedges"),
-    Column("read/used", "read_over_used"),
-    Column("peak MB", "client_peak_megabytes"),
-    Column("+ helpers'", "engine_peak_megabytes"),
-    Column("feeder's", "feeder_peak_megabytes"),
-)
-GROWN = (
-    Column("shards", name_of, str),
-    Column("first batch, s", "first_batch_seconds"),
-    Column("peak MB", "client_peak_megabytes"),
-    Column("largest process, MB", "peak_megabytes"),
-    Column("requests", "requests"),
+    Column("client CPU, s/GB", "client_cpu_seconds_per_gigabyte"),
+    Column("+ engine, s/GB", "engine_cpu_seconds_per_gigabyte"),
+    Column("feeder CPU, s/GB", "feeder_cpu_seconds_per_gigabyte"),
 )
 
 
 def as_markdown(results: Sequence[Result]) -> str:
     """Return a table for each group, of medians, and of the least and the largest rate."""
-    parts = []
+    grown = [one for one in results if one.case.group.startswith(GROWTH)]
+    parts = [_growth(grown)] if grown else []
     for group, found in groupby(results, lambda result: result.case.group):
         members = list(found)
-        if group.startswith(GROWTH):
-            body = table_of(GROWN, members) + _slopes(members)
-        elif group.startswith(FIRST):
-            body = _quarters(members, "first_batch_seconds")
-        else:
-            body = _read(members, results)
-        parts.append(f"### {group}\n\n{body}\n")
+        if group.startswith(FIRST):
+            parts.append(f"### {group}\n\n{_quarters(members, FIRST_BATCH)}\n")
+        elif not group.startswith(GROWTH):
+            parts.append(f"### {group}\n\n{_read(members, results)}\n")
     return "\n".join(parts)
 
 
@@ -358,40 +283,38 @@ def _quarters(members: Sequence[Result], figure: str) -> str:
 
 
 def _read(members: Sequence[Result], results: Sequence[Result]) -> str:
-    """Return a table with the figures and the ratios that any of the cases has."""
-
-    def compare(label: str) -> Callable[[Result], float | None]:
-        return lambda result: next(
-            (ratio(result, one, results) for one in result.case.comparisons if one.label == label),
-            None,
-        )
-
-    labels = dict.fromkeys(one.label for member in members for one in member.case.comparisons)
-    columns = [*READ, *(Column(label, compare(label)) for label in labels)]
-    shown = [one for one in columns if any(one.cell(member) != "-" for member in members)]
-    head = Column("", name_of, str), Column("MB/s, min-max", spread(RATE, form=",.0f"), str)
-    return table_of([*head, *shown], members)
+    """Return a table with the figures that any of the cases has, and the ratios."""
+    columns = [*READ, Column("ratio", partial(ratios, results=results), str)]
+    shown = [one for one in columns if any(one.cell(member) != MISSING for member in members)]
+    return table_of(shown, members)
 
 
-def _slopes(members: Sequence[Result]) -> str:
-    """Return a line for each two counts: the seconds and bytes that a shard more costs."""
-    lines = []
-    for few, many in pairwise(members):
-        shards = many.case.arguments["shards"] - few.case.arguments["shards"]
-        seconds, megabytes = (
-            _difference(few, many, name) for name in ("first_batch_seconds", "peak_megabytes")
-        )
-        if seconds is not None and megabytes is not None:
-            lines.append(
-                f"From {few.case.name} to {many.case.name}: {seconds / shards * 1e6:,.1f} µs and "
-                f"{megabytes / shards * 1e6:,.0f} bytes a shard."
-            )
-    return "\n\n" + "\n".join(lines) if lines else ""
+def _growth(results: Sequence[Result]) -> str:
+    """Return a table of the first batch and the memory of more and more shards."""
+    rows = []
+    for group, found in groupby(results, lambda result: result.case.group):
+        members = list(found)
+        cells = [_first_and_peak(one.median(FIRST_BATCH), one.median(PEAK)) for one in members]
+        more = (_a_shard(members, figure) for figure in (FIRST_BATCH, PEAK))
+        seconds, megabytes = (one and one * 1e6 for one in more)
+        slope = f"{number(seconds)} µs, {number(megabytes)} bytes"
+        rows.append([group.removeprefix(f"{GROWTH}, "), *cells, slope])
+    shards = [f"{name} shards" for name in dict.fromkeys(one.case.name for one in results)]
+    return table(["first batch, largest process", *shards, "a shard more"], rows)
 
 
-def _difference(few: Result, many: Result, name: str) -> float | None:
-    before, after = few.median(name), many.median(name)
-    return None if before is None or after is None else after - before
+def _first_and_peak(seconds: float | None, megabytes: float | None) -> str:
+    return f"{number(seconds)} s, {number(megabytes)} MB"
+
+
+def _a_shard(members: Sequence[Result], figure: str) -> float | None:
+    """Return how much more a figure is for each shard more, of the two largest numbers of them."""
+    if len(members) == 1:
+        return None
+    few, many = members[-2:]
+    before, after = few.median(figure), many.median(figure)
+    shards = many.case.arguments["shards"] - few.case.arguments["shards"]
+    return None if before is None or after is None else (after - before) / shards
 
 
 # -- the chart -------------------------------------------------------------------------------------
@@ -402,8 +325,6 @@ def draw(results: Sequence[Result], title: str, target: Path) -> None:
     read = [one for one in results if not one.case.group.startswith((FIRST, GROWTH))]
     measured = [one for one in read if one.measurements]
     panels = [(group, list(some)) for group, some in groupby(measured, lambda one: one.case.group)]
-    if not panels:
-        return
     heights = [len(members) * ROW + HEAD for _, members in panels]
     figure = new_figure(WIDTH, sum(heights) + HEAD)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)

@@ -5,10 +5,6 @@ store with 20 ms to the first byte to itself: once as fast as both can, sharing 
 once with a link of 40 MB/s from the store. Local writers flush each shard to the disk. The shuffle
 has a tenth of the data's size as its memory; its *chi-square* is that of ``bench.shuffle``: 1 is
 perfect. Peak memory is that of the whole process, with Python.
-
-``--large-gigabytes 20`` shuffles 20 GB with a GiB of memory, too. Its records are zeros behind
-their numbers, and its shards are compressed, so that only the temporary file takes so much of the
-disk. It runs once.
 """
 
 from __future__ import annotations
@@ -38,9 +34,9 @@ from bench.harness import (
     tables_of,
 )
 from bench.services import STORE_KEYS, store
-from bench.shuffle import quality
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.sharded_writer import ShardedWriter
+from streamrec.measure.shuffling import mixing_of
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.values.columns import BytesColumn, offsets_of
 
@@ -51,7 +47,6 @@ REMOTE = ("copy of objects", "reshard --shard-size 50MB", "reshard --shards 8")
 LATENCY = 0.02
 LINK = 40_000_000
 """Bytes a second that the store sends over the slower link."""
-LARGE_RECORD_BYTES, LARGE_MEMORY = 2_000, 1 << 30
 SHARD_BYTES = 32_000_000
 CLASSES = 100
 BLOCK = 4 << 20
@@ -59,22 +54,16 @@ BLOCK = 4 << 20
 
 @dataclass(frozen=True)
 class SortedShards:
-    """Records of one size, whose first eight bytes are their numbers; the rest is random.
-
-    Args:
-        suffix: Suffix of the names. With ``.zst`` shards are compressed, and the rest of a record
-            is zeros, so that they take little of the disk.
-    """
+    """Records of one size, whose first eight bytes are their numbers; the rest is random."""
 
     directory: Path
     record_bytes: int
     records: int
-    suffix: str = ""
 
     @property
     def pattern(self) -> str:
         """Return the glob of the shards."""
-        return f"{self.directory}/x-*.tfrecord{self.suffix}"
+        return f"{self.directory}/x-*.tfrecord"
 
     @property
     def nbytes(self) -> int:
@@ -84,14 +73,11 @@ class SortedShards:
         self.directory.mkdir()
         each = max(1, BLOCK // self.record_bytes)
         random = np.random.default_rng(0)
-        shape = (each, self.record_bytes)
-        path = self.directory / f"x.tfrecord{self.suffix}"
-        with ShardedWriter(path, shard_bytes=SHARD_BYTES, compression="auto") as writer:
+        path = self.directory / "x.tfrecord"
+        with ShardedWriter(path, shard_bytes=SHARD_BYTES) as writer:
             for first in range(0, self.records, each):
                 count = min(each, self.records - first)
-                values = np.zeros(shape, np.uint8)[:count]
-                if not self.suffix:
-                    values = random.integers(0, 256, values.shape, np.uint8)
+                values = random.integers(0, 256, (count, self.record_bytes), np.uint8)
                 values[:, :8] = np.arange(first, first + count)[:, None].view(np.uint8)
                 offsets = offsets_of(np.full(count, self.record_bytes, np.int64))
                 writer.write_many(BytesColumn(values.reshape(-1), offsets))
@@ -117,13 +103,8 @@ class SortedShards:
 @click.option(
     "--shuffle-megabytes", default=1000.0, show_default=True, help="Size of the data to shuffle."
 )
-@click.option(
-    "--large-gigabytes", default=0.0, show_default=True, help="Size to shuffle in a GiB of memory."
-)
-def main(run: Run, *, megabytes: float, shuffle_megabytes: float, large_gigabytes: float) -> Report:
+def main(run: Run, *, megabytes: float, shuffle_megabytes: float) -> Report:
     run.data.mkdir(parents=True, exist_ok=True)
-    if large_gigabytes:
-        _large(run, large_gigabytes)
     for kind, record_bytes in KINDS.items():
         for measure, size in (
             (_disk, megabytes),
@@ -139,7 +120,6 @@ def main(run: Run, *, megabytes: float, shuffle_megabytes: float, large_gigabyte
         "megabytes": megabytes,
         "shuffle_megabytes": shuffle_megabytes,
         "shuffle_memory": round(shuffle_megabytes * 1e5),
-        "large_gigabytes": large_gigabytes,
         "batch_size": BATCH_SIZE,
         "rounds": run.repeat,
     }
@@ -155,26 +135,16 @@ def _shuffle(run: Run, kind: str, shards: SortedShards) -> None:
     _locally(run, group, shards, ways, memory=shards.nbytes // 10)
 
 
-def _large(run: Run, gigabytes: float) -> None:
-    """Shuffle compressed shards of more than memory holds, once."""
-    group = f"shuffle of {gigabytes:g} GB, 1 GiB of memory: 2 KB"
-    with tempfile.TemporaryDirectory(dir=run.data) as directory:
-        records = round(gigabytes * 1e9 / LARGE_RECORD_BYTES)
-        shards = SortedShards(Path(directory, "bucket"), LARGE_RECORD_BYTES, records, ".zst")
-        _locally(run, group, shards, ("reshard --shuffle",), repeat=1, memory=LARGE_MEMORY)
-
-
 def _locally(
     run: Run,
     group: str,
     shards: SortedShards,
     ways: Sequence[str],
-    repeat: int | None = None,
     **more: Any,
 ) -> None:
     out = shards.directory.with_name("out")
     arguments = {"source": shards.pattern, "storage_options": {}, **more}
-    cases = [_case(group, way, arguments, f"{out}/x.tfrecord{shards.suffix}") for way in ways]
+    cases = [_case(group, way, arguments, f"{out}/x.tfrecord") for way in ways]
     if not run.choose(cases):
         return
     say(f"writing {shards.nbytes / 1e6:,.0f} MB of records")
@@ -185,8 +155,8 @@ def _locally(
         shutil.rmtree(out)
         out.mkdir()
 
-    check = partial(judge, shards, f"{out}/x-*.tfrecord{shards.suffix}", None, clear)
-    run.measure(cases, check, repeat)
+    check = partial(judge, shards, f"{out}/x-*.tfrecord", None, clear)
+    run.measure(cases, check)
 
 
 def _store(run: Run, kind: str, shards: SortedShards, link: int | None = None) -> None:
@@ -243,7 +213,7 @@ def judge(
         "cpu_seconds_per_gigabyte": report["cpu_seconds"] / gigabytes,
         "idle_megabytes": report["idle_megabytes"],
         "peak_megabytes": report["peak_megabytes"],
-        "chi_square": quality(order, shards.classes(), BATCH_SIZE)["chi_square"],
+        "chi_square": mixing_of(shards.classes()[order], BATCH_SIZE).chi_square,
     }
 
 

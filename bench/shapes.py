@@ -152,7 +152,7 @@ SHAPES = (
     # Two seconds and more of reading, where the start counts for less: 10 to 20 s in all.
     Shape("one 2.8 MB record a shard, long", 1024, 1, partial(picture, LARGE), 1, ways=WAYS),
     Shape("two 140 MB records a shard", 4, 2, partial(picture, VOLUME), 1),
-    Shape("one 2 KB record a shard", 20_000, 1, partial(picture, SMALL), 1_000),
+    Shape("one 2 KB record a shard", 8_000, 1, partial(picture, SMALL), 1_000),
     Shape("100 B, batches of 65,536", 8, 393_216, partial(picture, 50), 65_536),
     Shape("one shard", 1, 8_000, partial(picture, 110_000)),
     Shape("2,000 features", 8, 400, partial(wide, 1999), features=WIDE),

@@ -1,18 +1,9 @@
 """Compares streamrec's shuffle with tf.data's shuffle buffer and Grain's window shuffle.
 
 Every way to shuffle has as much memory: streamrec's default window of 256 MiB. The data are sorted
-by class, which is the worst that a shuffle is given.
-
-- *Chi-square*: of the classes in a batch of 256, over that of a perfect shuffle, as
-  ``streamrec info --shuffle`` measures that of shards (docs/explanation/shuffling.md). A perfect
-  shuffle has 1.
-- *Run length*: the mean number of successive records of one class.
-- *Displacement*: how far a record comes from its place, as a part of the whole. A third is perfect.
-- *Neighbours*: the correlation of the places of records that come one after the other, and the
-  largest of those that come 1 to 128 apart. 0 is perfect.
-
-``--first-batch`` also measures what the shuffle costs: seconds to the first batch from a store with
-50 ms to the first byte, by shard and by record.
+by class, which is the worst that a shuffle is given. The figure is the *chi-square* of the classes
+in a batch of 256, over that of a perfect shuffle, as ``streamrec info --shuffle`` measures that of
+shards (docs/explanation/shuffling.md). A perfect shuffle has 1.
 
 Records are numbered from 0 in the order of the shards. streamrec's order is that of the tests'
 oracle. The others' are their algorithms, step by step: so the numbers need neither TensorFlow nor
@@ -21,26 +12,16 @@ Grain, and do not depend on threads.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from pathlib import Path
-from statistics import mean, median
-from time import perf_counter
 from typing import Any
 
-import click
 import numpy as np
 import numpy.typing as npt
 
-import streamrec as sr
-from bench.datasets import images
 from bench.harness import Column, Report, Run, benchmark, say, table_of
-from bench.services import STORE_KEYS, store
 from streamrec.config.dataset import DEFAULT_LANES, MOST_OPEN_SHARDS
-from streamrec.datasets.verify import check, index_of
 from streamrec.formats.shards.index import CHUNK_BYTES
 from streamrec.measure.shuffling import mixing_of
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
@@ -57,8 +38,6 @@ LANES = DEFAULT_LANES, 8, EVEN
 """Numbers of streamrec's lanes: by default each has three shards open; of 8, eighteen."""
 CYCLES = MOST_OPEN_SHARDS, EVEN, DEFAULT_LANES, 16
 """Numbers of shards that others have open: as many as streamrec, and as is usual."""
-LAGS = 128
-"""Largest distance of neighbours; more than there are lanes."""
 
 
 @dataclass(frozen=True)
@@ -92,19 +71,6 @@ DATA = (
     Data("texts of 2 KB, 128 shards of 4,096", 128, 4096, 2_000),
     Data("texts of 2 KB, 512 shards of 1,024", 512, 1024, 2_000),
 )
-COLUMNS = (
-    Column("", "order", str),
-    Column("chi-square", "chi_square", "{:.3f}"),
-    Column("run length", "run_length", "{:.3f}"),
-    Column("displacement", "displacement", "{:.3f}"),
-    Column("neighbours", "neighbours", "{:.3f}"),
-    Column("most of 128", "neighbours_most", "{:.3f}"),
-)
-FIRST_BATCH = (Column("", "order", str), Column("seconds", "seconds", "{:.2f}"))
-SHARDS = 128
-"""Number of shards that the first batch is read from: more than there are lanes."""
-SOURCE = "s3://pictures/*.tfrecord"
-
 # -- orders ----------------------------------------------------------------------------------------
 
 
@@ -235,106 +201,27 @@ ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
 }
 """Function that makes each order, by title."""
 
-# -- how well they mix -----------------------------------------------------------------------------
-
-
-def quality(
-    order: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], batch_size: int
-) -> dict[str, float]:
-    """Return the figures of one epoch's order.
-
-    Args:
-        order: int64 ``[n]``: record numbers in the order of delivery, a permutation.
-        groups: int64 ``[n]``: the shard, or the class, of each record number.
-        batch_size: Records of a batch.
-    """
-    mixing = mixing_of(groups[order], batch_size)
-    return {
-        "chi_square": mixing.chi_square,
-        "run_length": mixing.run_length,
-        "displacement": float(np.abs(order - np.arange(len(order))).mean() / len(order)),
-        "neighbours": correlation(order, 1),
-        "neighbours_most": max(abs(correlation(order, lag)) for lag in range(1, LAGS + 1)),
-    }
-
-
-def correlation(order: npt.NDArray[np.int64], lag: int) -> float:
-    """Return Pearson's correlation of the numbers of records that are ``lag`` apart."""
-    return float(np.corrcoef(order[:-lag], order[lag:])[0, 1])
-
-
 # -- the command -----------------------------------------------------------------------------------
 
 
-@benchmark("shuffle", repeat=5, data=True)
-@click.option("--seeds", default=3, show_default=True, help="Epochs of each order.")
-@click.option("--first-batch", is_flag=True, help="Measure the time to the first batch, too.")
-@click.option(
-    "--megabytes", default=1072.0, show_default=True, help="Megabytes of data for --first-batch."
-)
-def main(run: Run, *, seeds: int, first_batch: bool, megabytes: float) -> Report:
-    results: dict[str, Any] = {one.name: mean_figures(one, seeds) for one in DATA}
-    parts = [
-        f"{name}\n\n{table_of(COLUMNS, [{'order': title, **one} for title, one in orders.items()])}"
-        for name, orders in results.items()
-    ]
-    seconds = first_batches(run.data, megabytes, run.repeat) if first_batch else None
-    if seconds is not None:
-        rows = [{"order": name, "seconds": median(times)} for name, times in seconds.items()]
-        parts.append(f"First batch of {BATCH_SIZE}\n\n{table_of(FIRST_BATCH, rows)}")
-    settings = {
-        "batch_size": BATCH_SIZE,
-        "window": WINDOW,
-        "seeds": seeds,
-        "first_batch_megabytes": megabytes,
-        "first_batch_rounds": run.repeat,
-    }
-    facts = {"settings": settings, "orders": results, "first_batch_seconds": seconds}
-    return Report("\n\n".join(parts), facts)
+@benchmark("shuffle", only=True)
+def main(run: Run) -> Report:
+    orders = {title: order for title, order in ORDERS.items() if run.selects(title)}
+    rows = []
+    for title, order in orders.items():
+        say(title)
+        rows.append({"order": title, **{data.name: chi_square(order, data) for data in DATA}})
+    columns = (
+        Column("order", "order", str),
+        *(Column(data.name, data.name) for data in DATA),
+    )
+    settings = {"batch_size": BATCH_SIZE, "window": WINDOW}
+    return Report(table_of(columns, rows), {"settings": settings, "rows": rows})
 
 
-def mean_figures(data: Data, seeds: int) -> dict[str, dict[str, float]]:
-    found = {}
-    for title, order in ORDERS.items():
-        say(f"{data.name}: {title}")
-        epochs = [
-            quality(order(data, WINDOW, seed), data.classes_of, BATCH_SIZE) for seed in range(seeds)
-        ]
-        found[title] = {name: mean(epoch[name] for epoch in epochs) for name in epochs[0]}
-    return found
-
-
-def first_batches(root: Path, megabytes: float, repeat: int) -> dict[str, list[float]]:
-    """Return the seconds to the first batch of each round, shuffled and not, in both orders."""
-    paths = [str(path) for path in images(root, megabytes).paths]
-    recipe = {"templates": paths, "name": "shard-{:05}.tfrecord", "objects": SHARDS}
-    with (
-        store(recipes={"pictures": recipe}, latency=0.05, bandwidth=60e6) as served,
-        tempfile.TemporaryDirectory() as directory,
-    ):
-        options = {"endpoint_url": served.endpoint, **STORE_KEYS}
-        index = Path(directory, "index")
-        index.write_bytes(index_of(asyncio.run(check([SOURCE], options))).encode())
-        ways: dict[str, dict[str, Any]] = {
-            "by shard, in order": {},
-            "by shard, shuffled": {"shuffle": True},
-            "by record, in order": {"index": str(index)},
-            "by record, shuffled": {"index": str(index), "shuffle": True},
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(repeat):
-            for name, settings in ways.items():
-                say(f"first batch {name}")
-                seconds[name].append(asyncio.run(_first(options, settings)))
-    return seconds
-
-
-async def _first(options: dict[str, Any], settings: dict[str, Any]) -> float:
-    began = perf_counter()
-    stream = sr.open(SOURCE, batch_size=BATCH_SIZE, storage_options=options, **settings)
-    async with stream:
-        await anext(stream)
-        return perf_counter() - began
+def chi_square(order: Callable[[Data, int, int], Numbers], data: Data) -> float:
+    """Return the figure of one epoch's order."""
+    return mixing_of(data.classes_of[order(data, WINDOW, 0)], BATCH_SIZE).chi_square
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ from streamrec.measure.budget import Budget, read_prices
 from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict, steady_rate
 from streamrec.measure.job import run_job
 
-SECONDS = 10.0
+SECONDS = 7.0
 """Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0
 """The most seconds of a job that is read to its end."""
-LOOK = 15.0
+LOOK = 10.0
 """Seconds of the first measurement of a case."""
 PICTURE, BLOCK = 2048, 64
 """Pixels of a side of a picture, and of its parts of one colour."""

@@ -76,8 +76,8 @@ WRITERS = {
 MODULES = {**WRITERS, SCRIPT: "official"}
 """The modules that those and other converters need."""
 LOCAL = (*OURS, *list(WRITERS)[:-1], "plain files")
-REMOTE = (*OURS, *list(WRITERS)[2:])
-"""Where the writers of TensorFlow and of the ``tfrecord`` package write no objects."""
+REMOTE = (*OURS, "plain upload, boto3")
+"""Other writers are measured on the disk alone."""
 CONVERSIONS = {
     "folder of pictures, as they are": ("pictures", ("read and copied", "streamrec write")),
     "folder of pictures, encoded anew": (

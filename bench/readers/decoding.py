@@ -74,16 +74,6 @@ def scan(path: str, _: int) -> Iterator[Done]:
         yield scan_once(data)
 
 
-def read_and_scan(path: str, _: int) -> Iterator[Done]:
-    """Read the file from the page cache into the same memory each time, and scan it."""
-    data = np.fromfile(path, np.uint8)
-    while True:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as short as it gets
-            if file.readinto(data.data) != len(data):
-                raise OSError("a short read")
-        yield scan_once(data)
-
-
 def iterate_tfrecord_package(path: str, _: int) -> Iterator[Done]:
     """Read the file with the ``tfrecord`` package, which checks no CRC."""
     from tfrecord.reader import tfrecord_iterator
@@ -97,7 +87,6 @@ FRAMES: dict[str, Callable[[str, int], Iterator[Done]]] = {
     "crc alone": check_crc_alone,
     "python loop": loop_in_python,
     "scan": scan,
-    "read and scan": read_and_scan,
     "tfrecord": iterate_tfrecord_package,
 }
 

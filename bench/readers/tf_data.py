@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from bench.stopwatch import Arguments, Done, Stopwatch, main, repeat
 
-FRAME = 16
-"""Number of bytes of a frame without its payload."""
 READ_BYTES = 8 << 20
 """Default size of a reader's buffer; TensorFlow's default of 256 KiB is slower."""
 
@@ -81,14 +79,6 @@ def dataset(arguments: dict[str, Any]) -> Any:
     )
 
 
-def one_by_one(arguments: dict[str, Any]) -> Iterator[Done]:
-    """Read one file, each record as NumPy's."""
-    records = tf.data.TFRecordDataset(arguments["paths"][0], buffer_size=arguments["read_bytes"])
-    while True:
-        sizes = [len(record.numpy()) for record in records]
-        yield Done(len(sizes), nbytes=sum(sizes) + FRAME * len(sizes))
-
-
 def batched(arguments: dict[str, Any]) -> Iterator[Done]:
     """Read all files side by side; the records stay tensors."""
     pipeline = batches(arguments).prefetch(tf.data.AUTOTUNE)
@@ -109,7 +99,6 @@ def parse_example(arguments: dict[str, Any]) -> Iterator[Done]:
 
 
 WAYS: dict[str, Callable[[dict[str, Any]], Iterator[Done]]] = {
-    "one by one": one_by_one,
     "batched": batched,
     "parse_example": parse_example,
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bench.soak import as_markdown, is_flat
+from bench.soak import is_flat
 
 
 def points(**last: int) -> list[dict[str, Any]]:
@@ -27,10 +27,3 @@ def points(**last: int) -> list[dict[str, Any]]:
 )
 def test_what_grows_is_not_flat(last: dict[str, int], flat: bool) -> None:
     assert is_flat(points(**last)) == flat
-
-
-def test_the_table_has_the_beginning_the_middle_and_the_end() -> None:
-    head, _, row = as_markdown({"plain, closed": points(megabytes=101)}).splitlines()
-    assert "after 0 / 10 / 100" in head
-    assert "80 / 100 / 101" in row
-    assert "60 / 20 / 20" in row

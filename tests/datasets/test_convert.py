@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from bench.shuffle import quality
 from streamrec.datasets.convert import Conversion, Destination, Shuffle, _finish, convert
 from streamrec.datasets.external_shuffle import LEAST_MEMORY
 from streamrec.datasets.reshard import Resharding, reshard
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
+from streamrec.measure.shuffling import mixing_of
 from streamrec.plan.order.shard_names import Splits, Task
 from streamrec.sources.generator import open_generator
 from streamrec.sources.picture_folder import PictureFolder, open_pictures
@@ -390,8 +390,7 @@ def test_sorted_records_come_mixed(
         sr.merge_index(tmp_path / "x" / "x")
     order = np.array([int(record) for shard in records(tmp_path / "x") for record in shard])
     assert sorted(order) == list(range(5000))
-    found = quality(order, np.arange(5000) // 900, 250)
-    assert found["chi_square"] == pytest.approx(1, abs=0.2)
+    assert mixing_of(order // 900, 250).chi_square == pytest.approx(1, abs=0.2)
 
 
 def test_a_shuffle_with_too_little_memory(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.shuffle import quality
 from streamrec.datasets import external_shuffle
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.errors import ConfigError, StoreError
+from streamrec.measure.shuffling import mixing_of
 from streamrec.values.columns import BytesColumn, offsets_of
 from tests.datasets.test_write_faults import full_disk
 
@@ -72,12 +72,12 @@ def test_tasks_have_consecutive_parts_of_the_order() -> None:
 
 def test_nothing_of_the_order_before_is_left() -> None:
     count = 1 << 15
-    found = quality(
-        np.array(order(count, limit=100_000, block=4096)), np.arange(count) // (count // 64), 256
-    )
-    assert found["chi_square"] == pytest.approx(1, abs=0.05)
-    assert found["displacement"] == pytest.approx(1 / 3, abs=0.01)
-    assert found["neighbours_most"] < 0.02
+    found = np.array(order(count, limit=100_000, block=4096))
+    assert mixing_of(found // (count // 64), 256).chi_square == pytest.approx(1, abs=0.05)
+    displacement = np.abs(found - np.arange(count)).mean() / count
+    assert displacement == pytest.approx(1 / 3, abs=0.01), "as of a perfect shuffle"
+    neighbours = [np.corrcoef(found[:-lag], found[lag:])[0, 1] for lag in range(1, 129)]
+    assert max(map(abs, neighbours)) < 0.02
 
 
 def test_memory_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
