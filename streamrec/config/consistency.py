@@ -6,6 +6,7 @@ The messages go on after "the setting 'name' ", as all of :mod:`streamrec.config
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -45,6 +46,43 @@ def _split(split: str | dict[str, str] | None, others: Known) -> None:
             if names
             else "has a text by name, and the source has no components; give one text"
         )
+
+
+def _rename(rename: Mapping[str, Any] | None, others: Known) -> None:
+    """Refuse names of raw records, or of components that the mix does not have.
+
+    Raises:
+        ValueError: The other settings do not go with them.
+    """
+    source = others.get("source")
+    if not rename or source is None:
+        return
+    if others.get("features", "infer") is None and others.get("split") is None:
+        raise ValueError("has no effect on raw records; give features, or leave it out")
+    by_component = [name for name, new in rename.items() if isinstance(new, Mapping)]
+    if not isinstance(source, dict):
+        if by_component:
+            raise ValueError(
+                f"has names for {by_component[0]!r} alone, and the source has no components; give "
+                "one mapping of names"
+            )
+        _check_new_names(rename)
+        return
+    if odd := [name for name in rename if name not in source or name not in by_component]:
+        raise ValueError(
+            f"has {odd[0]!r}, which is not a component with names of its own; the components are "
+            f"{', '.join(sorted(source))}: give a mapping of names for some of them"
+        )
+    for names in rename.values():
+        _check_new_names(names)
+
+
+def _check_new_names(names: Mapping[str, str]) -> None:
+    if "" in names or "" in names.values():
+        raise ValueError("has an empty name; name features")
+    twice = [name for name, count in Counter(names.values()).items() if count > 1]
+    if twice:
+        raise ValueError(f"gives several features the name {twice[0]!r}; give each its own")
 
 
 def _dtypes(dtypes: object, others: Known) -> None:
@@ -302,6 +340,7 @@ def _cache(cache: CacheSettings | None, others: Known) -> None:
 
 CHECKS: dict[str, Callable[[Any, Known], None]] = {
     "split": _split,
+    "rename": _rename,
     "dtypes": _dtypes,
     "weights": _weights,
     "exhausted": _ends,

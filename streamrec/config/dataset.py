@@ -265,6 +265,7 @@ _KINDS: Mapping[str, Kind] = {
     "source": lambda source: _name_shards(either(_TEXTS, dict_of(_TEXTS))(source)),
     "features": either(NONE, one_of("infer"), dict_of(anything)),
     "split": lambda split: _split(either(NONE, text, dict_of(text))(split)),
+    "rename": either(NONE, dict_of(text), dict_of(dict_of(text))),
     "dtypes": either(NONE, _TEXTS, dict_of(text)),
     "batch_size": either(NONE, positive),
     "shuffle": flag,
@@ -315,6 +316,9 @@ class DatasetSettings(LazySettings):
     split: Annotated[str | dict[str, str] | None, AfterValidator(_split)] = None
     """The splits to read of a TFDS folder, which the source then names, as in
     ``"train[:90%]+validation"``; for a mix, one text or one for each component by its name."""
+    rename: dict[str, str] | dict[str, dict[str, str]] | None = None
+    """New names of features by their names in the records, as ``features`` then name them; for a
+    mix, such a mapping for each component whose names differ."""
     dtypes: str | list[str] | dict[str, str] | None = None
     """Narrower dtypes for all features that hold such numbers, or by feature."""
     batch_size: PositiveInt | None = None
@@ -420,6 +424,14 @@ class DatasetSettings(LazySettings):
         """The sources of a mix, sorted by name; without a mix, one source with an empty name."""
         source = self.source
         return dict(sorted(source.items())) if isinstance(source, dict) else {"": source}
+
+    @property
+    def renames(self) -> dict[str, dict[str, str]]:
+        """The new names of features, for each of ``components``."""
+        names: Any = self.rename or {}
+        if not isinstance(self.source, dict):
+            return {"": names}
+        return {component: names.get(component, {}) for component in self.components}
 
     @property
     def has_windows(self) -> bool:

@@ -98,6 +98,7 @@ Audit: TypeAlias = "str | PathLike[str] | AuditKeywords | Mapping[str, Any]"
 class ColumnKeywords(TypedDict, total=False):
     """The settings of ``streamrec.open`` that leave each feature the column of its spec."""
 
+    rename: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None
     dtypes: DTypes | None
     shuffle: bool
     seed: int

@@ -12,6 +12,7 @@ from streamrec.config.machine import record_limit
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe, dtype_names, is_pair, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
+from streamrec.formats.examples.renaming import AS_STORED, Renames
 from streamrec.formats.shards.compression import HEAD, Compressor, Decompressor, detect, of_name
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.kernel.contract import fresh
@@ -139,15 +140,21 @@ class UserFunctions:
         features: The specs in their plain form, or ``None`` for raw records.
         urls: The shards' URLs, for errors.
         decoder: Makes the columns that a map or a transform gets; that time does not count.
+        renames: As in the decoder.
     """
 
     def __init__(
-        self, functions: Functions, features: Any, urls: Sequence[str], decoder: Decoder
+        self,
+        functions: Functions,
+        features: Any,
+        urls: Sequence[str],
+        decoder: Decoder,
+        renames: Renames = AS_STORED,
     ) -> None:
         self._functions, self._urls, self._decoder = functions, urls, decoder
         self._filter = None
         if functions.filter is not None:
-            self._filter = Filter(functions.filter, features, urls)
+            self._filter = Filter(functions.filter, features, urls, renames=renames)
 
     def seconds(self, span: RecordSpan) -> float:
         """Call all functions on a batch, and return the seconds that they took.
@@ -278,10 +285,15 @@ def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
     if features == "infer":
         # The first batch, as opening a dataset looks at the beginning.
         records = [bytes(payload) for payload in spans[0].rows.payloads()]
-        features = describe(as_stored(infer_features(records)))
+        features = describe(as_stored(infer_features(records, names_of=lambda _: _names(settings))))
     if settings.dtypes and isinstance(features, dict):
         features = narrow(features, dtype_names(settings.dtypes))
     return features
+
+
+def _names(settings: DatasetSettings) -> Mapping[str, str]:
+    """Return the new names of features; none in a mix, as shards do not tell their component."""
+    return {} if isinstance(settings.source, dict) else settings.renames[""]
 
 
 def _decompress(stored: Sequence[ShardStart], whole: Sequence[SamplePiece]) -> Stage | None:
@@ -312,11 +324,12 @@ def _columns(
 ) -> dict[str, Any]:
     """Measure the steps from records to the columns that a trainer gets."""
     columns: dict[str, Any] = {}
-    decoder = Decoder(features, urls)
+    renames = Renames(by_component=(_names(settings),))
+    decoder = Decoder(features, urls, renames=renames)
     try:
         if features is not None:
             encoded = _without_pictures(features)
-            parser = Decoder(encoded, urls)
+            parser = Decoder(encoded, urls, renames=renames)
             columns["parse"] = _stage(batches, lambda span: parser.columns(span.rows))
             parser.close()
             if encoded != features:
@@ -325,7 +338,7 @@ def _columns(
                 columns["decode"] = _beyond(both, columns["parse"])
         functions = Functions.of(settings)
         if any(functions):
-            users = UserFunctions(functions, features, urls, decoder)
+            users = UserFunctions(functions, features, urls, decoder, renames)
             # By the time that passes, as the user's functions may wait.
             columns["transform"] = _rate(batches, users.seconds)
     finally:

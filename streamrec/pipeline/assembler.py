@@ -384,6 +384,7 @@ def _decoder(
         mapped=mapped,
         limits=plan.limits,
         window=plan.settings.window,
+        renames=plan.renames,
     )
 
 
@@ -401,8 +402,8 @@ def _caches(plan: RunPlan, measures: Measures) -> tuple[PictureCache | None, Map
             'a cache of "mapped" needs a key for the results of map; set key in cache, or open the '
             "dataset with streamrec.open or streamrec serve, which make one from the function"
         )
-    plain = settings.model_dump(mode="json", include={"features"}, warnings=False)
-    form = plain["features"], _is_single(plan)
+    plain = settings.model_dump(mode="json", include={"features", "rename"}, warnings=False)
+    form = plain["features"], _is_single(plan), plain["rename"]
     return None, MappedCache(pieces, measures.counts, settings.cache.key, form)
 
 

@@ -182,7 +182,9 @@ class Dataset:
         Raises:
             StreamrecError: As of :func:`first_features`.
         """
-        return await first_features(self.settings, self._stores, self.objects)
+        return await first_features(
+            self.settings, self._stores, self.objects, self._identity.counts
+        )
 
     def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
         """Return the facts that determine the order of a stream over this dataset.

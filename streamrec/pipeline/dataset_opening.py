@@ -14,6 +14,7 @@ from streamrec.config.places import unescape
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
+from streamrec.formats.examples.renaming import rename_specs
 from streamrec.formats.shards.index import LARGEST, Index
 from streamrec.formats.shards.index_names import SUFFIX, index_places
 from streamrec.masking import masked
@@ -117,7 +118,8 @@ async def _find_in(
         settings = apply_index(settings, index)
     is_inferred = settings.features == "infer"
     if is_inferred:
-        settings = await with_inferred_features(settings, stores, objects)
+        counts = [len(part.objects) for part in parts]
+        settings = await with_inferred_features(settings, stores, objects, counts)
     if settings.dtypes and isinstance(settings.features, dict):
         features = narrow(settings.features, dtype_names(settings.dtypes))
         settings = settings.model_copy(update={"features": features})
@@ -191,8 +193,9 @@ async def _open_folders(
             info = await read_info(stores, folder)
             shards = split_shards(info, folder, text)
             if settings.features is None:
-                own = describe((await read_features(stores, folder)).check())
-                features = own if features is None else _alike(features, own or {}, name)
+                stored = describe((await read_features(stores, folder)).check())
+                own = rename_specs(stored or {}, settings.renames[name])
+                features = own if features is None else _alike(features, own, name)
         found.append(shards.shuffled() if settings.shuffle else shards)
     if features is None:
         return found, settings
@@ -353,14 +356,14 @@ def apply_index(settings: DatasetSettings, index: Index) -> DatasetSettings:
 
 
 async def with_inferred_features(
-    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo], counts: Sequence[int]
 ) -> DatasetSettings:
     """Infer the features, as :func:`first_features` does. Pictures stay encoded, and a log says so.
 
     Raises:
         StreamrecError: As of :func:`first_features`.
     """
-    features = await first_features(settings, stores, objects)
+    features = await first_features(settings, stores, objects, counts)
     stored = as_stored(features)
     for name in [name for name in features if features[name] != stored[name]]:
         log.info(
@@ -372,9 +375,15 @@ async def with_inferred_features(
 
 
 async def first_features(
-    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo], counts: Sequence[int]
 ) -> dict[str, FeatureSpec]:
     """Infer the features from the first records of some shards.
+
+    Args:
+        settings: The dataset's settings.
+        stores: The stores of the shards.
+        objects: The shards; in a mix, one component after the other.
+        counts: The number of shards of each component of a mix; else that of all.
 
     Raises:
         ConfigError: There is no record, or :func:`infer_features` cannot infer them.
@@ -392,4 +401,14 @@ async def first_features(
         )
     places = [(one, number) for one in samples for number in range(len(one.records))]
     records = (record for one in samples for record in one.records)
-    return infer_features(records, lambda total: FirstRecords.place(*places[total]))
+    names = [
+        new
+        for new, count in zip(settings.renames.values(), counts, strict=True)
+        for _ in range(count)
+    ]
+    by_url = dict(zip(urls, names, strict=True))
+    return infer_features(
+        records,
+        lambda total: FirstRecords.place(*places[total]),
+        lambda total: by_url[places[total][0].url],
+    )

@@ -16,6 +16,7 @@ from streamrec.feeder.access.access import tls_files
 from streamrec.feeder.access.address import Address
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import parser_of
+from streamrec.formats.examples.renaming import check_renames
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
 from streamrec.suggestions import nearest
@@ -278,12 +279,16 @@ def checked(source: Any, features: Any, settings: dict[str, Any]) -> StreamSetti
     settings = _with_rank(settings)
     if settings.get("dtypes") is not None:
         settings["dtypes"] = dtype_names(settings["dtypes"])
+    features = []
     if isinstance(plain, dict):
         # Made and dropped: a wrong spec is told by the call that names it, not by the first batch.
-        parser_of(narrow(plain, settings.get("dtypes") or []))
+        features = parser_of(narrow(plain, settings.get("dtypes") or [])).features
     # The absolute places come last, since they replace the settings' own.
     values = {"source": source, "features": plain, **settings, **_absolute(settings)}
-    return validate(StreamSettings, values)
+    result = validate(StreamSettings, values)
+    if features:
+        check_renames(features, result.renames)
+    return result
 
 
 def connect(

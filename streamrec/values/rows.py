@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, form_o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.values.columns import Column
+    from streamrec.values.columns import Column, Indices
 
 
 def row_of(column: Column, number: int) -> Column:
@@ -80,6 +81,27 @@ def join_columns(columns: Sequence[Any]) -> Any:
     whole = empty((sum(map(len, columns)), *first.shape[1:]), first.dtype)
     # NumPy's own memory need not begin at a multiple of 64 bytes.
     return np.concatenate(columns, out=whole)
+
+
+def pick_rows(column: Any, rows: Indices) -> Any:
+    """Return some rows of a column, in the order of their numbers; a copy.
+
+    Args:
+        column: An array, a ``BytesColumn``, or a ``Ragged`` of these.
+        rows: The numbers of the rows, each any number of times.
+    """
+    if isinstance(column, Ragged):
+        first, lengths = column.row_splits[rows], np.diff(column.row_splits)[rows]
+        splits = offsets_of(lengths)
+        items = np.repeat(first - splits[:-1], lengths) + np.arange(splits[-1])
+        return Ragged(pick_rows(column.values, items), splits)
+    if not isinstance(column, BytesColumn):
+        return np.take(column, rows, 0, empty((len(rows), *column.shape[1:]), column.dtype))
+    each = column.strings_per_row
+    every = (rows[:, None] * each + np.arange(each)).reshape(-1)
+    data, offsets = column.values.data, column.offsets.tolist()
+    strings = [data[offsets[k] : offsets[k + 1]] for k in every.tolist()]
+    return replace(BytesColumn.of(strings, column.item_shape), rows=len(rows))
 
 
 def _kind(column: Any) -> tuple[Any, ...]:

@@ -77,6 +77,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "source": "x",
         "features": None,
         "split": None,
+        "rename": None,
         "dtypes": None,
         "batch_size": None,
         "shuffle": False,

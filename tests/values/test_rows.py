@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
-from streamrec.values.rows import join_columns, row_of
+from streamrec.values.rows import join_columns, pick_rows, row_of
 
 COLUMNS: dict[str, Any] = {
     "array": np.arange(12, dtype=np.float32).reshape(3, 2, 2),
@@ -42,6 +44,18 @@ def test_rows_joined_are_the_column(name: str) -> None:
     if not isinstance(column, np.ndarray | Sparse):
         for number, row in enumerate(rows):
             assert str(row[0]) == str(column[number])
+
+
+@pytest.mark.parametrize(
+    "name", ["array", "bytes", "pairs", "none a row", "ragged", "strings", "deep"]
+)
+@given(rows=st.lists(st.integers(0, 2), max_size=5))
+def test_picked_rows_are_single_rows_joined(name: str, rows: list[int]) -> None:
+    column = COLUMNS[name]
+    picked = pick_rows(column, np.array(rows, np.int64))
+    assert len(picked) == len(rows)
+    if rows:
+        assert plain(picked) == plain(join_columns([row_of(column, row) for row in rows]))
 
 
 def test_a_row_holds_its_own_values_alone() -> None:

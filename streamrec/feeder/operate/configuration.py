@@ -11,6 +11,7 @@ from streamrec.errors import ConfigError, StreamrecError
 from streamrec.feeder.access.address import Address, check_exposure, host_and_port
 from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
+from streamrec.formats.examples.renaming import check_renames
 from streamrec.masking import mask_urls, masked, without_secrets
 from streamrec.pipeline.batch.functions import SETTINGS, Function
 from streamrec.pipeline.dataset import Dataset
@@ -84,7 +85,8 @@ def _dataset_faults(dataset: DatasetSettings) -> Iterator[str]:
     for url in dataset.urls:
         yield from _fault(_check_url, url)
     if isinstance(dataset.features, dict):
-        yield from _feature_faults(dataset.features)
+        faults = [*_feature_faults(dataset.features)]
+        yield from faults or _fault(_check_renames, dataset.features, dataset.renames)
     for setting in SETTINGS:
         if (function := getattr(dataset, setting)) is not None:
             yield from _fault(Function, setting, function)
@@ -102,6 +104,10 @@ def _feature_faults(features: dict[str, Any]) -> Iterator[str]:
     specs = ({name: spec} for part in parts.values() for name, spec in _items(part))
     spec_faults = [fault for spec in specs for fault in _fault(from_description, spec)]
     yield from spec_faults or _fault(parser_of, features)
+
+
+def _check_renames(features: dict[str, Any], renames: Mapping[str, Mapping[str, str]]) -> None:
+    check_renames(parser_of(features).features, renames)
 
 
 def _items(part: Any) -> Iterable[tuple[str, Any]]:

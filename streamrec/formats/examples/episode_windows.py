@@ -24,10 +24,12 @@ from streamrec.formats.examples.needs import (
     decode_anew,
     one_by_one,
 )
+from streamrec.formats.examples.renaming import AS_STORED
 from streamrec.formats.examples.specs import VarLenFeature, feature_of
 from streamrec.kernel.contract import ColumnKind, fresh
 from streamrec.suggestions import did_you_mean
 from streamrec.values.columns import BytesColumn, Ragged
+from streamrec.values.rows import pick_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from streamrec.config.record_choice import Window
     from streamrec.formats.examples.faults import UrlOf
     from streamrec.formats.examples.needs import FillPicture, Make, Share
+    from streamrec.formats.examples.renaming import Renames
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column, Indices
     from streamrec.values.record_rows import RecordRows
@@ -96,6 +99,7 @@ class EpisodeParser:
         share: As in ``FeatureParser``.
         fill_picture: As in ``FeatureParser``.
         claims: As in ``FeatureParser``.
+        renames: As in ``FeatureParser``.
 
     Raises:
         ConfigError: The features cannot be cut into windows.
@@ -110,12 +114,13 @@ class EpisodeParser:
         share: Share = one_by_one,
         fill_picture: FillPicture = decode_anew,
         claims: Claims | None = None,
+        renames: Renames = AS_STORED,
     ) -> None:
         self._window = window
         self._claims = claims or Claims()
         specs = EpisodeSpecs.of(plain, window)
         self._names = {name: feature_of(name, spec) for name, spec in specs.whole.items()}
-        self._parser = FeatureParser(specs.whole, pad=False, claims=self._claims)
+        self._parser = FeatureParser(specs.whole, pad=False, claims=self._claims, renames=renames)
         # Of pictures alone: other values are as large as in their records.
         self.row_bytes = sum(
             math.prod((*spec.size, spec.channels, window.steps_of(name)))
@@ -231,13 +236,6 @@ class EpisodeParser:
 
 def _pick(values: Any, places: Indices) -> Any:
     """Return some rows of a column."""
-    if isinstance(values, np.ndarray):
-        return values[places]
-    if not isinstance(values, BytesColumn):
+    if not isinstance(values, np.ndarray | BytesColumn):
         raise ColumnFault(0, "", "a feature of episodes has arrays of different shapes")
-    each = values.strings_per_row
-    every = (places[:, None] * each + np.arange(each)).reshape(-1)
-    data, offsets = values.values.data, values.offsets.tolist()
-    strings = [data[offsets[k] : offsets[k + 1]] for k in every.tolist()]
-    flat = BytesColumn.of(strings)
-    return BytesColumn(flat.values, flat.offsets, values.item_shape, len(places))
+    return pick_rows(values, places)

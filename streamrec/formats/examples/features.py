@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from streamrec import kernel
 from streamrec.errors import ConfigError, DataError, MalformedExample, WrongFeatureType
 from streamrec.formats.examples.descriptions import (
     LENGTH,
@@ -36,6 +36,7 @@ from streamrec.formats.examples.needs import (
     decode_anew,
     one_by_one,
 )
+from streamrec.formats.examples.renaming import AS_STORED, Renames, RenamingParser, new_names
 from streamrec.formats.examples.spec_columns import batch_rows, compile_spec, single_row
 from streamrec.formats.examples.specs import (
     FeatureSpec,
@@ -93,6 +94,7 @@ class FeatureParser:
         share: A function that decodes a batch's pictures; one after the other by default.
         fill_picture: A function that fills an array with a picture; it is decoded by default.
         claims: Takes note of the memory that columns claim, and sets its limits; none by default.
+        renames: The names that specs have for the features of each shard's records.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
@@ -108,6 +110,7 @@ class FeatureParser:
         share: Share = one_by_one,
         fill_picture: FillPicture = decode_anew,
         claims: Claims | None = None,
+        renames: Renames = AS_STORED,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
         specs = (
@@ -120,7 +123,10 @@ class FeatureParser:
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
         self._context = _compile(specs.context, needs, ColumnKind.VARLEN, pad=pad)
         self._sequence = _compile(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
-        self._column_words = _column_words(specs)
+        self._columns = [
+            (name, feature_of(name, spec))
+            for name, spec in (*specs.context.items(), *specs.sequence.items())
+        ]
         self._lengths = {
             name: steps.numbers[feature_of(name, spec)]
             for name, spec in specs.sequence.items()
@@ -143,7 +149,13 @@ class FeatureParser:
         every = (*specs.context.values(), *specs.sequence.values())
         memory = allocate if all(map(_is_plain, every)) else scratch
         lists = steps.plans if self._of_sequences else None
-        self._parser = kernel.Parser(needs.plans, lists, memory, self._claims.values)
+        self._renames = renames
+        self._parser = RenamingParser(needs.plans, lists, memory, self._claims.values, renames)
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the features that are read, as specs name them."""
+        return [name for name, _ in self._needs]
 
     def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
         """Parse records into columns of the context, of the feature lists, and of their lengths.
@@ -174,10 +186,29 @@ class FeatureParser:
                 {name: _lengths(lists[at]) for name, at in self._lengths.items()},
             )
         except (KernelFault, ColumnFault) as fault:
-            error = explain(fault, rows, self._needs, sequence=self._of_sequences, url_of=url_of)
-            if renamed := self._column_words.get(error.feature or ""):
-                error.message = f"{renamed}: {error.message}"
-            raise error from None
+            raise self._explain(fault, rows, url_of) from None
+
+    def _explain(
+        self, fault: KernelFault | ColumnFault, rows: RecordRows, url_of: UrlOf | None
+    ) -> DataError:
+        """Make the error for a fault, in which features have the names of the records."""
+        row = fault.record if isinstance(fault, KernelFault) else fault.row
+        component = int(self._renames.components_of(rows)[row])
+        stored = partial(self._renames.stored_name, component=component)
+        if isinstance(fault, ColumnFault):
+            fault.feature = stored(fault.feature)
+        needs = {
+            (stored(name), in_lists): need._replace(
+                plan=self._renames.stored_plan(need.plan, component)
+            )
+            for (name, in_lists), need in self._needs.items()
+        }
+        error = explain(fault, rows, needs, sequence=self._of_sequences, url_of=url_of)
+        columns = [repr(n) for n, feature in self._columns if stored(feature) == error.feature != n]
+        if columns:
+            words = f"column{'s' * (len(columns) > 1)} {', '.join(columns)}"
+            error.message = f"{words}: {error.message}"
+        return error
 
     def _look_for_lists(
         self, rows: RecordRows, columns: Sequence[Any], url_of: UrlOf | None
@@ -214,18 +245,6 @@ def _compile(
     }
 
 
-def _column_words(specs: SequenceFeatures) -> dict[str, str]:
-    """Return, by the features that make columns of other names, these columns in words."""
-    names: dict[str, list[str]] = {}
-    for name, spec in (*specs.context.items(), *specs.sequence.items()):
-        if feature_of(name, spec) != name:
-            names.setdefault(feature_of(name, spec), []).append(repr(name))
-    return {
-        feature: f"column{'s' * (len(columns) > 1)} {', '.join(columns)}"
-        for feature, columns in names.items()
-    }
-
-
 def _is_plain(spec: FeatureSpec) -> bool:
     """Return True if a column's form does not depend on the values of any feature."""
     if isinstance(spec, RaggedFeature):
@@ -239,41 +258,18 @@ def _lengths(column: Ragged) -> npt.NDArray[np.int64]:
     return align(np.diff(column.row_splits))
 
 
-def parser_of(
-    plain: Mapping[str, Any],
-    *,
-    pad: bool = True,
-    allocate: Allocate = fresh,
-    scratch: Allocate = fresh,
-    share: Share = one_by_one,
-    fill_picture: FillPicture = decode_anew,
-    claims: Claims | None = None,
-) -> FeatureParser:
+def parser_of(plain: Mapping[str, Any], **how: Any) -> FeatureParser:
     """Make the parser for features in their plain form.
 
     Args:
         plain: The features of Examples or of SequenceExamples; the form is described in
             ``streamrec.formats.examples.descriptions``.
-        pad: As in ``FeatureParser``.
-        allocate: As in ``FeatureParser``.
-        scratch: As in ``FeatureParser``.
-        share: As in ``FeatureParser``.
-        fill_picture: As in ``FeatureParser``.
-        claims: As in ``FeatureParser``.
+        **how: The other arguments of ``FeatureParser``.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
     """
-    specs = from_description(plain)
-    return FeatureParser(
-        specs,
-        pad=pad,
-        allocate=allocate,
-        scratch=scratch,
-        share=share,
-        fill_picture=fill_picture,
-        claims=claims,
-    )
+    return FeatureParser(from_description(plain), **how)
 
 
 @overload
@@ -378,12 +374,14 @@ def _sequence_parser(context: Any, sequence: Any, *, pad: bool) -> FeatureParser
 def infer_features(
     records: Iterable[Bytes],
     place_of: Callable[[int], Mapping[str, Any]] = lambda number: {"record": number},
+    names_of: Callable[[int], Mapping[str, str]] = lambda _: {},
 ) -> dict[str, FeatureSpec]:
     """Find specs that fit serialized Examples.
 
     Args:
         records: Some records; more of them make the guess better. All are read.
         place_of: A function from a record's number, from 0, to the fields of an error about it.
+        names_of: A function from a record's number to the new names of its features.
 
     Returns:
         Specs by feature name, sorted: a ``FixedLenFeature`` where all records have the same
@@ -403,7 +401,7 @@ def infer_features(
     total = 0
     for total, record in enumerate(records, start=1):
         try:
-            _note(record, kinds, counts, pictures)
+            _note(record, names_of(total - 1), kinds, counts, pictures)
         except DataError as error:
             vars(error).update(place_of(total - 1))
             raise
@@ -425,6 +423,7 @@ def as_stored(features: Mapping[str, FeatureSpec]) -> dict[str, FeatureSpec]:
 
 def _note(
     record: Bytes,
+    names: Mapping[str, str],
     kinds: dict[str, str],
     counts: dict[str, list[int]],
     pictures: dict[str, set[str]],
@@ -435,7 +434,8 @@ def _note(
     features = _read(record)
     # Checked before the loop, which would take a minute for a million features.
     _check_number(len(features))
-    for name, feature in features.items():
+    for stored, name in new_names(features, names).items():
+        feature = features[stored]
         kind = feature.WhichOneof("kind")
         if kind is None:
             continue

@@ -20,6 +20,7 @@ from streamrec.formats.examples.needs import (
     decode_anew,
     one_by_one,
 )
+from streamrec.formats.examples.renaming import AS_STORED
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.functions import NONE, Functions
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.episode_windows import EpisodeParser
     from streamrec.formats.examples.features import FeatureParser
     from streamrec.formats.examples.needs import FillPicture, Share
+    from streamrec.formats.examples.renaming import Renames
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function
     from streamrec.pipeline.batch.origin import Components
@@ -180,6 +182,7 @@ class Decoder:
         mapped: The cache of what the map makes; ``None``: there is none.
         limits: The limits of what the columns of a batch claim.
         window: The windows that rows are, of episodes; ``None``: rows are records.
+        renames: The names that features have in the records of each shard.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -201,6 +204,7 @@ class Decoder:
         mapped: MappedCache | None = None,
         limits: DecodeLimits = UNLIMITED,
         window: Window | None = None,
+        renames: Renames = AS_STORED,
     ) -> None:
         self._mapped = mapped
         self._is_padded = not single and is_padded(features)
@@ -219,27 +223,19 @@ class Decoder:
         self._row, self._factor = growth_of(features)  # bytes a row, and times the records' bytes
         self._parser: FeatureParser | EpisodeParser | None = None
         if features is not None:
-            self._parser = self._make_parser(features, window, share, fill_picture)
+            pictures = {"share": share, "fill_picture": fill_picture}
+            self._parser = self._make_parser(features, window, renames=renames, **pictures)
 
     def _make_parser(
-        self,
-        features: dict[str, Any],
-        window: Window | None,
-        share: Share,
-        fill_picture: FillPicture,
+        self, features: dict[str, Any], window: Window | None, **how: Any
     ) -> FeatureParser | EpisodeParser:
-        common: dict[str, Any] = {
-            "allocate": self._allocate,
-            "share": share,
-            "fill_picture": fill_picture,
-            "claims": self._claims,
-        }
+        how |= {"allocate": self._allocate, "claims": self._claims}
         if window is None:
             scratch = self._memory.allocate
-            return parser_of(features, pad=not self._single, scratch=scratch, **common)
+            return parser_of(features, pad=not self._single, scratch=scratch, **how)
         from streamrec.formats.examples import episode_windows  # few streams need it
 
-        windows = episode_windows.EpisodeParser(features, window, **common)
+        windows = episode_windows.EpisodeParser(features, window, **how)
         self._row, self._factor = windows.row_bytes, 1
         return windows
 

@@ -72,7 +72,7 @@ class LaneBuilder:
     def __post_init__(self) -> None:
         features: Any = self.plan.settings.features
         function, limits = self.plan.functions.filter, self.plan.limits
-        parts = features, self.shards.urls, limits, self.share
+        parts = features, self.shards.urls, limits, self.share, self.plan.renames
         # One for all lanes: each learns from the others which features the function uses.
         self._filter = None if function is None else Filter(function, *parts)
         self._loop = asyncio.get_running_loop()

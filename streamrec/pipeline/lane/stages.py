@@ -25,6 +25,7 @@ from streamrec.errors import (
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.needs import UNLIMITED, Claims, DecodeLimits, one_by_one
+from streamrec.formats.examples.renaming import AS_STORED
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.pipeline.lane.record_span import Segment
 from streamrec.plan.order.coordinates import Coordinates
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from streamrec.formats.examples.needs import Share
     from streamrec.formats.examples.packing import Packer, Packs
+    from streamrec.formats.examples.renaming import Renames
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function
     from streamrec.pipeline.lane.mix_source import Mix
@@ -64,6 +66,7 @@ class Filter:
         limits: The limits of a batch. Records are parsed in parts, of which each thread may have
             one at a time; so each has a thread's share, or is a single record.
         share: Runs the decoding of the pictures of a part.
+        renames: The names that features have in the records of each shard.
     """
 
     function: Function
@@ -71,6 +74,7 @@ class Filter:
     urls: Sequence[str] = field(repr=False)
     limits: DecodeLimits = UNLIMITED
     share: Share = one_by_one
+    renames: Renames = AS_STORED
     _used: tuple[str, ...] = ()
 
     def apply(self, span: RecordSpan, allocate: Allocate) -> RecordSpan:
@@ -140,7 +144,9 @@ class Filter:
         limits = self.limits
         if limits.max_bytes is not None and len(rows) > 1:
             limits = limits._replace(max_bytes=limits.max_bytes // limits.at_once)
-        parser = parser_of(features, pad=False, share=self.share, claims=Claims(limits))
+        parser = parser_of(
+            features, pad=False, share=self.share, claims=Claims(limits), renames=self.renames
+        )
         return parser.parse(rows, self.urls.__getitem__)
 
 

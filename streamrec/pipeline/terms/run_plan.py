@@ -11,6 +11,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.formats.examples.needs import UNLIMITED, DecodeLimits
+from streamrec.formats.examples.renaming import Renames
 from streamrec.pipeline.batch.functions import NONE, Functions
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.record_order import RecordOrder
@@ -69,6 +70,12 @@ class RunPlan:
 
     is_one_by_one: bool = False
     """True if the run has begun again since single records took too much memory together."""
+
+    @property
+    def renames(self) -> Renames:
+        """The names that features have in the records of each shard."""
+        first = (0,) if self.components is None else self.components.first_shards
+        return Renames(first, tuple(self.settings.renames.values()))
 
     @property
     def checks_late(self) -> bool:

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
 from streamrec.formats.examples.descriptions import describe, from_description, narrow
+from streamrec.formats.examples.features import FeatureParser
+from streamrec.formats.examples.renaming import Renames, new_names, rename_specs
 from streamrec.formats.images.image import encode_png
 from streamrec.measure.simulation import sample_records
+from streamrec.values.record_rows import RecordRows
 
 pytestmark = pytest.mark.both_kernels
 
@@ -168,6 +174,58 @@ def test_a_writer_takes_the_types_by_the_names_in_the_records(tmp_path: Any) -> 
             writer.write({"label": b"x"})
     with sr.open(f"{tmp_path}/a*", specs, batch_size=1, engine="thread") as stream:
         assert [batch["n"].tolist() for batch in stream] == [[3]]
+
+
+@given(components=st.lists(st.integers(0, 2), max_size=6))
+def test_records_of_components_are_parsed_as_those_of_one(components: list[int]) -> None:
+    names = [
+        {},
+        {"n": "numbers", "two": "label"},
+        {"numbers": "values/numbers", "values/numbers": "numbers"},
+    ]
+    specs = {
+        "numbers": sr.FixedLenSequenceFeature((), "int64", allow_missing=True),
+        "words": sr.VarLenFeature(bytes),
+        "label": sr.FixedLenFeature((2,), bytes),
+        "deep": sr.RaggedFeature(
+            "int64", "values/numbers", [sr.RaggedFeature.RowLengths("values/lengths")]
+        ),
+    }
+    alike, stored = [], []
+    for number, component in enumerate(components):
+        values = {
+            "numbers": list(range(number)),
+            "words": [b"w"] * number,
+            "label": [b"a", b"%d" % number],
+            "values/numbers": [number] * 3,
+            "values/lengths": [1, 2],
+        }
+        old = {new: name for name, new in names[component].items()}
+        alike.append(sr.encode_example(values))
+        stored.append(sr.encode_example({old.get(name, name): values[name] for name in values}))
+    rows = replace(RecordRows.of(stored), shards=2 * np.array(components, np.int32) + 1)
+    parser = FeatureParser(specs, renames=Renames((0, 2, 4), tuple(names)))
+    found, wanted = parser.parse(rows), FeatureParser(specs).parse(RecordRows.of(alike))
+    assert {name: plain(found[name]) for name in found} == {n: plain(wanted[n]) for n in wanted}
+
+
+def test_the_name_of_a_group_stands_for_all_below_it() -> None:
+    names = {"a/b": "x", "a/b/c": "y/z", "d": "e"}
+    stored = ["a/b", "a/b/f", "a/b/c/g", "a/bc", "d/h/i", "j"]
+    assert [*new_names(stored, names).values()] == ["x", "x/f", "y/z/g", "a/bc", "e/h/i", "j"]
+    specs = {
+        "a/b": {
+            "kind": "ragged",
+            "partitions": [{"row_lengths": "a/b/0"}, {"uniform_row_length": 2}],
+        },
+        "d": {"kind": "shaped", "shape": ["d/h", 3], "value_key": "d/v"},
+    }
+    assert rename_specs(specs, {"a/b": "x", "d": "e"}) == {
+        "x": {"kind": "ragged", "partitions": [{"row_lengths": "x/0"}, {"uniform_row_length": 2}]},
+        "e": {"kind": "shaped", "shape": ["e/h", 3], "value_key": "e/v"},
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="'j' and 'd' of the records one name"):
+        new_names(["j", "d"], {"d": "j"})
 
 
 def test_made_up_records_have_the_features_names() -> None:
