@@ -123,33 +123,35 @@ def rounds(names: Sequence[str], size: int = 1000) -> tuple[int, int]:
     return taken, store.requests
 
 
-SHAPES = {
-    "counted": [f"shard-{number:06}.tfrecord" for number in range(100_000)],
-    "of so many": [f"train-{number:05}-of-99999" for number in range(100_000)],
-    "not padded": sorted(f"shard-{number}.tfrecord" for number in range(100_000)),
-    "counted far": [f"{number:012}" for number in range(100_000)],
-    "in directories": [f"part-{a:03}/{b:04}.gz" for a in range(100) for b in range(1000)],
-    "by date": [
+COUNT = 100_000
+SHAPES: dict[str, Callable[[], list[str]]] = {
+    "counted": lambda: [f"shard-{number:06}.tfrecord" for number in range(COUNT)],
+    "of so many": lambda: [f"train-{number:05}-of-99999" for number in range(COUNT)],
+    "not padded": lambda: sorted(f"shard-{number}.tfrecord" for number in range(COUNT)),
+    "counted far": lambda: [f"{number:012}" for number in range(COUNT)],
+    "in directories": lambda: [f"part-{a:03}/{b:04}.gz" for a in range(100) for b in range(1000)],
+    "by date": lambda: [
         f"2026/{a:02}/{b:02}/{c:05}" for a in range(10) for b in range(28) for c in range(357)
     ],
-    "hashed": sorted(hashlib.md5(str(n).encode()).hexdigest() for n in range(100_000)),
+    "hashed": lambda: sorted(hashlib.md5(str(n).encode()).hexdigest() for n in range(COUNT)),
 }
+"""Makers of names: each worker collects this file, and one runs it."""
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_hundred_thousand_names_take_few_round_trips(shape: str) -> None:
-    names = SHAPES[shape]
+    names = SHAPES[shape]()
     taken, requests = rounds(names)
     assert taken <= 20  # one after the other: 100
     assert requests <= (1 + FURTHER + 0.2) * len(names) / 1000
 
 
 def test_a_page_that_is_all_there_is_costs_one_request() -> None:
-    assert rounds(SHAPES["counted"][:1000]) == (1, 1)
+    assert rounds(SHAPES["counted"]()[:1000]) == (1, 1)
 
 
 def test_numbers_are_counted_on_by_whole_pages() -> None:
-    names = SHAPES["counted"][:1000]
+    names = SHAPES["counted"]()[:1000]
     assert cuts(names, None, 2) == ["shard-009999.tfrecord", "shard-099999.tfrecord"]
     assert cuts(names, "shard-003999.tfrecord", 9) == [
         "shard-001999.tfrecord",
