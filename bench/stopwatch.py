@@ -43,17 +43,25 @@ def helpers_usage(pid: int) -> Usage:
     """Return the usage of all processes that a process has started.
 
     Processes that have ended count once they have been waited for, and only for the CPU time. The
-    memory is the sum of the peaks: memory that is shared after a fork counts for each process.
+    memory is the sum of the peaks, and what they share counts once. Memory that is shared after a
+    fork counts for each process.
     """
     helpers = children(pid)
     usages = [usage(child) for child in helpers]
     cpu = sum(one.cpu_seconds for one in usages) + sum(map(_reaped_cpu_seconds, [pid, *helpers]))
-    return Usage(cpu, sum(one.peak_megabytes for one in usages))
+    # Ranges lie in memory that all of them have mapped.
+    shared = [_shared_megabytes(child) for child in helpers]
+    own = sum(one.peak_megabytes for one in usages) - sum(shared)
+    return Usage(cpu, own + max(shared, default=0.0))
 
 
 def _reaped_cpu_seconds(pid: int) -> float:
     fields = _stat(pid)
     return (int(fields[13]) + int(fields[14])) / TICKS
+
+
+def _shared_megabytes(pid: int) -> float:
+    return _status_megabytes(pid, "RssShmem:")
 
 
 def resident_megabytes(pid: int) -> float:
@@ -158,6 +166,10 @@ class Stopwatch:
         if helpers.cpu_seconds > self._helpers_before or children(os.getpid()):
             self._before["engine"] = Usage(self._helpers_before, 0.0)
             self._after["engine"] = helpers
+            # Batches lie in memory that the engine has mapped as well, and count there.
+            client = self._after["client"]
+            own = client.peak_megabytes - _shared_megabytes(os.getpid())
+            self._after["client"] = client._replace(peak_megabytes=own)
 
     def report(self) -> dict[str, Any]:
         """Return what was measured as plain values."""

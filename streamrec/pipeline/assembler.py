@@ -101,6 +101,7 @@ class Assembler:
         self._lanes: list[Lane] = []
         queues = [_queue(plan, shards, sublane) for sublane in range(len(plan.sublanes))]
         self._decoded = _decoded_memory(plan, ceiling)
+        self._is_sent = allocate is not None  # into memory that the consumer shares
         # The list of lanes is still empty, and is filled in place below: fetcher and lanes need
         # each other.
         self.fetcher = _fetcher(
@@ -141,11 +142,22 @@ class Assembler:
             turn=self._on_a_core,
         )
 
-    def _overdrawn(self) -> int:
-        """Return the bytes of decoded batches for which the budget has none beside the ranges."""
+    def _overdrawn(self, largest: float) -> int:
+        """Return the bytes of decoded batches for which the budget has none beside the ranges.
+
+        Batches to come count already: ranges that had taken their memory would keep it.
+
+        Args:
+            largest: Bytes of the largest record that is known.
+        """
         memory, decoded = self.fetcher.plan, self._decoded
         borrowed = decoded.capacity - memory.decoded
-        return max(0, decoded.in_use - borrowed + memory.for_ranges - memory.total)
+        rows = self._plan.batch_size or 1
+        mean = max(lane.record_size for lane in self._lanes)
+        batch = self.decoder.estimate(rows, int(max(rows * mean, largest)))
+        expected = min(memory.held(batch, is_sent=self._is_sent), memory.decoded)
+        taken = max(decoded.in_use - borrowed, expected)
+        return max(0, taken + memory.for_ranges - memory.total)
 
     async def aclose(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""
@@ -419,7 +431,7 @@ def _fetcher(
     queues: Sequence[RangeQueue],
     lanes: Sequence[Lane],
     measures: Measures,
-    overdrawn: Callable[[], int],
+    overdrawn: Callable[[float], int],
 ) -> Fetcher:
     settings = plan.settings
     most = MOST if settings.max_concurrency == "auto" else settings.max_concurrency

@@ -286,8 +286,9 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
             world_size=rank.world_size,
             batch_size=settings.batch_size,
             credit_bytes=sent_bytes(budget),
-            # As much as decoded batches may take, so that a large one has a place to lie in.
-            shared_bytes=budget // 2,
+            # Twice as much as decoded batches may take, so that a large one has a place to lie in
+            # beside those that the trainer has or has just let go. What is not used takes none.
+            shared_bytes=budget,
         )
     except BaseException:
         engine.close()

@@ -246,14 +246,18 @@ class Decoder:
         return counts
 
     def size(self, chunk: Chunk) -> int:
-        """Estimate the bytes of a batch of these rows when it is decoded.
+        """Estimate the bytes of a batch of these rows when it is decoded."""
+        if are_columns(chunk.rows):
+            return chunk.nbytes
+        return self.estimate(len(chunk), chunk.nbytes)
+
+    def estimate(self, rows: int, nbytes: int) -> int:
+        """Estimate the bytes of a decoded batch of so many rows, of records of ``nbytes`` bytes.
 
         A number of one byte becomes eight, a picture even more; earlier batches give the ratio.
         """
-        if are_columns(chunk.rows):
-            return chunk.nbytes
-        as_before = chunk.nbytes * self._made // max(1, self._taken)
-        return max(as_before, len(chunk) * self._row + chunk.nbytes * self._factor)
+        as_before = nbytes * self._made // max(1, self._taken)
+        return max(as_before, rows * self._row + nbytes * self._factor)
 
     def decode(
         self,

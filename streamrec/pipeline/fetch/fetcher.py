@@ -59,7 +59,7 @@ SHARED_BUDGETS = 2
 sizes leave gaps."""
 
 
-def _nothing() -> int:
+def _nothing(_: float) -> int:
     """Return that nothing is overdrawn."""
     return 0
 
@@ -81,7 +81,8 @@ class Fetcher:
         counts: The run's counters, to count on.
         timings: The run's times of requests, to count on.
         spans: Collects spans of the requests; ``None``: nobody does.
-        overdrawn: Returns the bytes of the budget's ranges that decoded batches take at present.
+        overdrawn: Returns the bytes of the budget's ranges that decoded batches take, given the
+            size of the largest record in bytes.
     """
 
     shards: Shards
@@ -99,7 +100,7 @@ class Fetcher:
     timings: Timings = field(default_factory=Timings)
     """The times of requests since the start."""
     spans: Collector | None = None
-    overdrawn: Callable[[], int] = _nothing
+    overdrawn: Callable[[float], int] = _nothing
     _reserved: int = 0
     _in_flight: int = 0
     _awaited: int = -1
@@ -267,7 +268,10 @@ class Fetcher:
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         # Idle pieces count as memory of the process: they must not exceed what the budget has left.
-        overdrawn = self.overdrawn()
+        sizes = [lane.record_size for lane in self.lanes]
+        largest = max(sizes, default=0)
+        large = (queue.large.size for queue in self.queues if queue.large is not None)
+        overdrawn = self.overdrawn(max(largest, *large, 0))
         taken = self._reserved + overdrawn + self.pool.in_use
         self.pool.trim(max(0, self.plan.for_ranges - taken))
         for sublane, queue in enumerate(self.queues):
@@ -275,10 +279,9 @@ class Fetcher:
             if (again := queue.repair) is not None:
                 queue.add_repair(self._start(group, sublane, again, again.stop - again.start))
         room = self.plan.room(self._reserved, self._read_ahead.size)
-        room = replace(room, ahead=room.ahead - overdrawn)
+        most = self.plan.room(self._reserved).ahead - overdrawn
+        room = replace(room, ahead=min(room.ahead, most))
         self._is_urgent = self._awaited >= 0 and self.queues[self._awaited].missing > MUCH_MISSING
-        sizes = [lane.record_size for lane in self.lanes]
-        largest = max(sizes, default=0)
         for queue in self.queues:
             queue.record_size = largest
         charged = [

@@ -136,6 +136,18 @@ class MemoryPlan:
         # Their sizes are estimates at first, by which ``waiting`` bounds them; these are exact.
         return self.total // 2
 
+    def held(self, batch: int, *, is_sent: bool) -> int:
+        """Return the bytes that decoded batches hold together at most, by the bytes of one.
+
+        Args:
+            batch: Bytes of a batch.
+            is_sent: True if they lie in memory that this process shares with the consumer, which
+                has one batch while others are on their way.
+        """
+        # Of any size, one waits, one is handed over, and the consumer has one.
+        on_its_way = max(sent_bytes(self.total), batch) if is_sent else 0
+        return max(self.waiting, batch) + 2 * batch + on_its_way
+
     @property
     def for_ranges(self) -> int:
         """Bytes that all ranges together may take, those in windows included."""

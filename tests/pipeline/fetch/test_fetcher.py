@@ -419,13 +419,47 @@ async def test_memory_stays_within_the_budget_while_nobody_takes(
 async def test_what_batches_overdraw_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", ranges.LARGEST_READ_AHEAD)
     store = ScriptedStore(objects(*[30 * MIB] * 4))
-    async with fetching(store, lanes=4, total=32 * MIB, known=True, overdrawn=lambda: 16 * MIB) as (
+    async with fetching(
+        store, lanes=4, total=32 * MIB, known=True, overdrawn=lambda _: 16 * MIB
+    ) as (
         fetcher,
         _,
     ):
         for _ in range(2000):
             await asyncio.sleep(0)
         assert 4 * MIB < fetcher.pool.in_use <= 8 * MIB
+
+
+@asynchronous
+async def test_what_batches_overdraw_leaves_the_first_read_ahead() -> None:
+    """It comes off the whole budget, of which little is read ahead at first."""
+    store = ScriptedStore(objects(*[90 * MIB] * 2))
+    async with fetching(
+        store, lanes=2, total=1024 * MIB, known=True, overdrawn=lambda _: 512 * MIB
+    ) as (fetcher, _):
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert fetcher.pool.in_use > 64 * MIB
+
+
+@asynchronous
+async def test_the_largest_record_tells_what_batches_will_overdraw() -> None:
+    """Before it has its memory, and so before there is a batch of it."""
+    store, seen = ScriptedStore(objects(90 * MIB)), []
+
+    def overdrawn(largest: float) -> int:
+        seen.append((largest, queue.large is not None and queue.large.memory is None))
+        return 0
+
+    async with fetching(store, total=256 * MIB, overdrawn=overdrawn) as (fetcher, _):
+        (queue,) = fetcher.queues
+        await asyncio.sleep(0)
+        assert queue.find_large(queue.ranges[0].request.extent, 0, 60 * MIB) is not None
+        fetcher.wake()
+        for _ in range(9):
+            await asyncio.sleep(0)
+    assert seen[0] == (Lane.record_size, False)
+    assert (60 * MIB, True) in seen
 
 
 @asynchronous

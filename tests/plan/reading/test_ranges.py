@@ -439,6 +439,15 @@ def test_shares_and_what_lies_beyond_never_exceed_the_plan(
     assert plan.waiting + sent_bytes(total) <= plan.reserve
 
 
+def test_a_batch_is_held_with_the_one_before_it_and_those_that_wait() -> None:
+    plan = MemoryPlan.divide(1024 * MIB, lanes=4, windows=0)
+    assert (plan.waiting, sent_bytes(plan.total)) == (48 * MIB, 32 * MIB)
+    assert plan.held(MIB, is_sent=False) == 50 * MIB
+    assert plan.held(140 * MIB, is_sent=False) == 3 * 140 * MIB
+    assert plan.held(MIB, is_sent=True) == 82 * MIB
+    assert plan.held(140 * MIB, is_sent=True) == 4 * 140 * MIB
+
+
 def test_what_is_claimed_beyond_its_part_leaves_each_lane_its_head() -> None:
     plan = MemoryPlan.divide(64 * MIB, lanes=4, windows=8 * MIB)
     room = plan.room(2 * plan.for_ranges)
