@@ -40,6 +40,7 @@ from streamrec.feeder.access.tokens import LEAST, MOST, Tokens, read_token
 from streamrec.feeder.operate.configuration import faults
 from streamrec.formats.shards.index import Index, ShardEntry
 from streamrec.formats.shards.key_index import KeyIndex, hashes_of
+from streamrec.formats.shards.length_index import LengthIndex
 from streamrec.plan.order.coordinates import OWN, POINTS, pack, unpack
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.plan.state.fingerprint import Fingerprint
@@ -150,6 +151,30 @@ def _read_keys(data: bytes, _: Path) -> bool:
     shards, records, missing = keys.find([b"a", b"b", b"c"])
     assert 0 <= missing <= 3
     assert all(records[shards == n].max(initial=-1) < own for n, own in enumerate(keys.counts))
+    return True
+
+
+LENGTHS = LengthIndex.of(
+    "tokens",
+    INDEX.entries,
+    [
+        (np.arange(40), np.full(40, 50)),
+        (np.array([], np.int64), np.array([], np.int64)),
+        (np.array([5, 0, 7]), np.full(3, 16)),
+    ],
+)
+_LENGTHS_BODY = LENGTHS.encode()[:-16]
+
+
+def _read_lengths(data: bytes, _: Path) -> bool:
+    try:
+        lengths = LengthIndex.parse(data, url="lengths")
+    except MalformedIndex:
+        return False
+    assert lengths.encode() == data
+    for entry in INDEX.entries:
+        found = lengths.of_shard(entry)
+        assert found is None or found.sizes.sum() == entry.size
     return True
 
 
@@ -552,6 +577,7 @@ def _cut_or_flipped(rng: random.Random, data: bytes) -> bytes:
 
 TARGETS = {
     "index": Target(_changed_index, _read_index),
+    "index of lengths": Target(partial(_changed_index, whole=_LENGTHS_BODY), _read_lengths),
     "index of a key": Target(partial(_changed_index, whole=_KEYS_BODY), _read_keys),
     "manifest": Target(partial(_changed_document, documents=(MANIFEST,)), _read_manifest),
     "task log": Target(partial(_changed_document, documents=PARTS), _read_part),

@@ -19,12 +19,12 @@ from streamrec.cli.printing import print_json, progress_bar
 from streamrec.masking import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamrec.datasets.compare import Comparison
     from streamrec.datasets.indexes import IndexCheck
     from streamrec.datasets.verify import ShardReport
-    from streamrec.formats.shards.key_index import KeyIndex
+    from streamrec.formats.shards.index import Index
 
 FAILED = 1
 
@@ -173,6 +173,12 @@ def _count(faults: int) -> str:
     multiple=True,
     help="Also write which values of this feature, of int64 or bytes, stand in which records.",
 )
+@click.option(
+    "--lengths",
+    metavar="FEATURE",
+    multiple=True,
+    help="Also write how long this feature is in each record, for balance.",
+)
 @json_option
 @shard_options
 def index(*, as_json: bool, **options: Any) -> None:
@@ -181,7 +187,8 @@ def index(*, as_json: bool, **options: Any) -> None:
     Reads every byte of the shards, several at a time, and checks every CRC. If a shard is damaged,
     no index is written. The index is one small object, with 20 bytes for each chunk; patterns for
     shards do not match its name. Write it again whenever a shard has changed.
-    --key writes a second object beside it, by which exclude and which --find take values.
+    --key writes a second object beside it, by which exclude and which --find take values;
+    --lengths writes one by which balance deals the rows of a batch to ranks.
     """
     facts = _write_index(**options)
     if as_json:
@@ -195,20 +202,24 @@ def _write_index(
     output: str | None,
     chunk_size: str,
     keys: tuple[str, ...],
+    lengths: tuple[str, ...],
     max_record_bytes: int | None,
     storage_options: dict[str, Any],
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
     from streamrec.config.plain_values import byte_size
-    from streamrec.datasets.indexes import key_indexes, key_type
+    from streamrec.datasets.indexes import COUNTED_TYPES, value_type
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index_names import index_places
-    from streamrec.formats.shards.key_index import key_url
+    from streamrec.formats.shards.key_index import TYPES
     from streamrec.stores.blocking import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
-    types = {key: key_type(urls, key, storage_options=storage_options) for key in keys}
+    types, counted = (
+        {name: value_type(urls, name, kinds, storage_options=storage_options) for name in names}
+        for names, kinds in ((keys, TYPES), (lengths, COUNTED_TYPES))
+    )
     with Bridge() as loop, progress_bar("bytes") as progress:
         checking = check(
             urls,
@@ -216,6 +227,7 @@ def _write_index(
             chunk_bytes=chunk_bytes,
             largest=max_record_bytes,
             keys=types,
+            lengths=counted,
             progress=progress,
         )
         # All of it is read before anything is written: an index of damaged shards would hide the
@@ -224,10 +236,6 @@ def _write_index(
     written = index_of(reports)
     data, url = written.encode(), output or index_places([report.url for report in reports])[0]
     write_object(url, data, storage_options)
-    of_keys = [
-        _write_keys(key, key_url(url, key.feature), storage_options)
-        for key in key_indexes(written, [report.keys for report in reports], types)
-    ]
     return {
         "url": masked(url),
         "bytes": len(data),
@@ -236,22 +244,43 @@ def _write_index(
         "records": written.records,
         "chunks": len(written.chunks().begin),
         "digest": written.digest(),
-        "keys": of_keys,
+        **_write_beside(url, _beside(written, reports, types, counted), storage_options),
     }
 
 
-def _write_keys(key: KeyIndex, url: str, storage_options: dict[str, Any]) -> dict[str, Any]:
-    """Write the index of a key, and return the facts to print."""
+def _write_beside(
+    index: str,
+    objects: Iterable[tuple[str, str, bytes, dict[str, Any]]],
+    storage_options: dict[str, Any],
+) -> dict[str, list[dict[str, Any]]]:
+    """Write what stands beside an index; arguments as :func:`_beside` yields them."""
+    from streamrec.formats.shards.index_names import KEYS, LENGTHS
+    from streamrec.formats.shards.key_index import key_url
     from streamrec.stores.blocking import write_object
 
-    data = key.encode()
-    write_object(url, data, storage_options)
-    return {
-        "feature": key.feature,
-        "url": masked(url),
-        "values": len(key.records),
-        "bytes": len(data),
-    }
+    written: dict[str, list[dict[str, Any]]] = {KEYS: [], LENGTHS: []}
+    for feature, ending, data, facts in objects:
+        url = key_url(index, feature, ending)
+        write_object(url, data, storage_options)
+        written[ending].append(
+            {"feature": feature, "url": masked(url), **facts, "bytes": len(data)}
+        )
+    return {"keys": written[KEYS], "lengths": written[LENGTHS]}
+
+
+def _beside(
+    index: Index, reports: Sequence[ShardReport], types: Mapping[str, str], counted: Iterable[str]
+) -> Iterator[tuple[str, str, bytes, dict[str, Any]]]:
+    """Yield the objects beside an index: the feature, the name's end, the bytes and the facts."""
+    from streamrec.datasets.indexes import key_indexes, length_indexes
+    from streamrec.formats.shards.index_names import KEYS, LENGTHS
+
+    for key in key_indexes(index, [report.keys for report in reports], types):
+        yield key.feature, KEYS, key.encode(), {"values": len(key.records)}
+    for one in length_indexes(index, [report.lengths for report in reports], counted):
+        lengths = one.records.lengths
+        facts = {"longest": int(lengths.max(initial=0)), "values": int(lengths.sum(dtype="i8"))}
+        yield one.feature, LENGTHS, one.encode(), facts
 
 
 def _index_text(facts: dict[str, Any]) -> str:
@@ -265,7 +294,12 @@ def _index_text(facts: dict[str, Any]) -> str:
         f"{key['url']}: {count_of(key['values'], 'value', 'values')}; {key['bytes']:,} bytes"
         for key in facts["keys"]
     ]
-    return "\n".join([f"{facts['url']}: {counts}; {sizes}", *keys])
+    lengths = [
+        f"{one['url']}: {one['values']:,} in all, {one['longest']:,} at most; "
+        f"{one['bytes']:,} bytes"
+        for one in facts["lengths"]
+    ]
+    return "\n".join([f"{facts['url']}: {counts}; {sizes}", *keys, *lengths])
 
 
 @click.command("merge-index")

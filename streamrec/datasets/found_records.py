@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamrec.datasets.indexes import key_type, values_of
+from streamrec.datasets.indexes import value_type, values_of
 from streamrec.datasets.survey import REQUESTS, RETRIES, PlacedRecord
 from streamrec.errors import ConfigError, StaleIndex
 from streamrec.flow.bridge import Bridge
@@ -165,7 +165,7 @@ def find_values(settings: DatasetSettings, feature: str, values: Collection[str]
     if isinstance(source, dict):
         raise ConfigError("values are looked for in one source, not in a mix; give its URL")
     options = settings.storage_options
-    dtype = key_type(source, feature, compression=settings.compression, storage_options=options)
+    dtype = value_type(source, feature, compression=settings.compression, storage_options=options)
     wanted = {value_of(text, feature, dtype) for text in values}
     read = settings.model_dump(include={"compression", "storage_options", "on_corrupt"})
     spec = {feature: RaggedFeature(dtype)}

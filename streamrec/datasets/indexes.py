@@ -1,4 +1,4 @@
-"""The comparison of an index with the shards beside it, and the values for the index of a key."""
+"""The comparison of an index with the shards beside it, and the values for what else is indexed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature, Var
 from streamrec.formats.shards.index import LARGEST, Index, ShardEntry
 from streamrec.formats.shards.index_names import index_places
 from streamrec.formats.shards.key_index import HASH, TYPES, KeyIndex, hashes_of
-from streamrec.formats.shards.tfrecord import HEADER, footers
+from streamrec.formats.shards.length_index import LengthIndex
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER, footers
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.protocol import ObjectInfo, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart
 from streamrec.streams.sources import infer_features
+from streamrec.values.columns import BytesColumn
 from streamrec.values.record_rows import RecordRows
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from streamrec.values.record_rows import RecordBlock
 
 AGAIN = "write the index again with `streamrec index`"
+FRAME = HEADER + FOOTER
+"""Bytes of a record's frame beside its payload."""
+COUNTED_TYPES = (*TYPES, "float32")
+"""The types of values of which a record has a length."""
 
 
 class EntryCheck:
@@ -220,9 +226,66 @@ def key_indexes(
     ]
 
 
-def key_type(
+class LengthCollector:
+    """A collector of the lengths of a feature in a shard, from the shard's blocks in order.
+
+    Args:
+        url: The shard, for errors.
+        feature: The feature. The length of a record is the number of its values; of bytes, their
+            bytes.
+        dtype: The type of its values.
+    """
+
+    def __init__(self, url: str, feature: str, dtype: str) -> None:
+        self._url, self._feature = url, feature
+        plain = describe({feature: RaggedFeature(dtype)})
+        assert isinstance(plain, dict)
+        self._parser = parser_of(plain)
+        self._lengths = [np.empty(0, np.int64)]
+        self._sizes = [np.empty(0, np.int64)]
+
+    def add(self, block: RecordBlock) -> None:
+        """Look at the shard's next block of records.
+
+        Raises:
+            DataError: A record is not an Example, or has another type of values.
+        """
+        column: Any = self._parser.parse(RecordRows.from_block(block), lambda _: self._url)
+        ragged = column[self._feature]
+        splits = ragged.row_splits
+        if isinstance(ragged.values, BytesColumn):
+            splits = ragged.values.offsets[splits]
+        self._lengths.append(np.diff(splits))
+        self._sizes.append(block.lengths + FRAME)
+
+    def collected(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the length of each record, and its bytes with the frame."""
+        return np.concatenate(self._lengths), np.concatenate(self._sizes)
+
+
+def length_indexes(
+    index: Index, collectors: Sequence[Sequence[LengthCollector]], features: Iterable[str]
+) -> list[LengthIndex]:
+    """Make the index of the lengths of each feature.
+
+    Args:
+        index: The index of the dataset.
+        collectors: For each of its shards, those of all features.
+        features: The features.
+
+    Raises:
+        ConfigError: A record has 4 GiB or more.
+    """
+    return [
+        LengthIndex.of(feature, index.entries, [each[n].collected() for each in collectors])
+        for n, feature in enumerate(features)
+    ]
+
+
+def value_type(
     source: str | Sequence[str],
     feature: str,
+    types: Sequence[str] = TYPES,
     *,
     compression: str | None = "auto",
     storage_options: Mapping[str, Any] | None = None,
@@ -230,7 +293,7 @@ def key_type(
     """Return the type of a feature's values, by the first records.
 
     Raises:
-        ConfigError: They do not have it, or its values are neither int64 nor bytes.
+        ConfigError: They do not have it, or its values are of no such type.
     """
     source = source if isinstance(source, str) else list(source)
     inferred = infer_features(source, compression=compression, storage_options=storage_options)
@@ -240,8 +303,7 @@ def key_type(
         )
     spec = inferred[feature]
     dtype = str(spec.dtype) if isinstance(spec, FixedLenFeature | VarLenFeature) else ""
-    if dtype not in TYPES:
-        raise ConfigError(
-            f"the feature {feature!r} has no values of int64 or bytes; name one that has"
-        )
+    if dtype not in types:
+        known = f"{', '.join(types[:-1])} or {types[-1]}"
+        raise ConfigError(f"the feature {feature!r} has no values of {known}; name one that has")
     return dtype

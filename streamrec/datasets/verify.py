@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.machine import automatic_budget
-from streamrec.datasets.indexes import KeyCollector
+from streamrec.datasets.indexes import KeyCollector, LengthCollector
 from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
 from streamrec.flow.cleanup import all_of, end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
@@ -64,6 +64,8 @@ class ShardReport:
     """The comparison with the shard's entry in an index."""
     keys: Sequence[KeyCollector] = ()
     """Collect the values of features."""
+    lengths: Sequence[LengthCollector] = ()
+    """Collect the lengths of features."""
 
     __repr__ = masked_repr
 
@@ -94,6 +96,7 @@ async def check(
     largest: int | None = None,
     index: IndexCheck | None = None,
     keys: Mapping[str, str] | None = None,
+    lengths: Mapping[str, str] | None = None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> list[ShardReport]:
     """Read every byte of the shards, several at a time, and check every CRC.
@@ -106,6 +109,7 @@ async def check(
             default memory budget of a stream.
         index: Compares the index beside the shards, and gets its faults.
         keys: Features whose values are collected, and the types of these.
+        lengths: Features whose lengths are collected, and the types of their values.
         progress: Called with a word, the bytes read, and all bytes as far as they are known.
 
     Returns:
@@ -132,6 +136,7 @@ async def check(
             largest=most,
             index=index,
             keys=keys or {},
+            lengths=lengths or {},
         )
         reports = await all_of(map(checker.check, objects))
         if index is not None:
@@ -184,13 +189,16 @@ class _Checker:
     largest: int
     index: IndexCheck | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
+    lengths: Mapping[str, str] = field(default_factory=dict)
     read: int = 0
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHARDS_AT_ONCE))
 
     async def check(self, shard: ObjectInfo) -> ShardReport:
         """Read one shard, and report its faults."""
         keys = [KeyCollector(shard.url, feature, self.keys[feature]) for feature in self.keys]
-        report = ShardReport(shard.url, finder=ChunkFinder(self.chunk_bytes), keys=keys)
+        lengths = [LengthCollector(shard.url, *feature) for feature in self.lengths.items()]
+        finder = ChunkFinder(self.chunk_bytes)
+        report = ShardReport(shard.url, finder=finder, keys=keys, lengths=lengths)
         if self.index is not None:
             report.entry = self.index.entry(shard.url)
         # All shards are tasks at once; only some of them read, so that memory stays bounded.
@@ -312,8 +320,8 @@ class _Scan:
             self._report.finder.add(block)
             if self._report.entry is not None:
                 self._report.entry.add(block)
-            for keys in self._report.keys:
-                keys.add(block)
+            for collector in (*self._report.keys, *self._report.lengths):
+                collector.add(block)
             self._report.records += len(block)
         self._count_lost()
         return consumed

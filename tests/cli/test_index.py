@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import streamrec as sr
 from streamrec.formats.shards.index import Index
+from streamrec.formats.shards.length_index import LengthIndex
 from tests.cli.support import DATA, assert_one_sentence
 from tests.cli.support import streamrec as cli
 
@@ -90,3 +92,29 @@ def test_refusals(shards: Path) -> None:
     assert_one_sentence(cli("index", f"{shards}/*", "--chunk-size", "0"), 2, "--chunk-size")
     missing = cli("index", f"{shards}/*", "--output", shards / "no" / "where")
     assert_one_sentence(missing, 1, "no such directory")
+
+
+@pytest.mark.parametrize(
+    ("feature", "lengths"), [("tokens", [3, 0, 1]), ("text", [5, 0, 2]), ("scores", [2, 1, 0])]
+)
+def test_lengths_are_written_beside_it(tmp_path: Path, feature: str, lengths: list[int]) -> None:
+    """Numbers count as one each, and bytes as their bytes."""
+    rows: list[dict[str, Any]] = [
+        {"tokens": [1, 2, 3], "text": ["ab", "cde"], "scores": [0.5, 1.0]},
+        {"scores": [0.5]},
+        {"tokens": 7, "text": "fg"},
+    ]
+    with sr.TFRecordWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write_many(rows)
+    outcome = cli("index", tmp_path / "a.tfrecord", "--lengths", feature)
+    path = tmp_path / f"a.tfrecord.{feature}.streamrec-lengths"
+    facts = f"{sum(lengths)} in all, {max(lengths)} at most; {path.stat().st_size} bytes"
+    assert outcome.out.splitlines()[1] == f"{path}: {facts}"
+    index = LengthIndex.parse(path.read_bytes(), url="u")
+    assert index.records.lengths.tolist() == lengths
+    assert index.records.sizes.sum() == (tmp_path / "a.tfrecord").stat().st_size
+
+
+def test_lengths_of_no_feature_are_refused(shards: Path) -> None:
+    outcome = cli("index", f"{shards}/*", "--lengths", "no")
+    assert_one_sentence(outcome, 2, "the first records have no feature 'no'")

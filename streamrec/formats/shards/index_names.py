@@ -1,4 +1,4 @@
-"""Names of the objects beside a dataset's shards: its index, indexes of keys, manifests."""
+"""Names of the objects beside a dataset's shards: its indexes, manifests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ SUFFIX = ".streamrec-index"
 """The end of an index's name."""
 KEYS = ".streamrec-keys"
 """The end of the name of an index of a key."""
+LENGTHS = ".streamrec-lengths"
+"""The end of the name of an index of lengths."""
 SIGNED = "?..."
 """The end of the name of a shard whose URL is of http and has a query."""
-COMPANIONS = (SUFFIX, KEYS, ".streamrec-manifest.json", ".streamrec-part")
+COMPANIONS = (SUFFIX, KEYS, LENGTHS, ".streamrec-manifest.json", ".streamrec-part")
 """The ends of names beside a dataset's shards; patterns for shards never match such names."""
 
 _NUMBERED = re.compile(r"(.*[^/])-\d{5}-of-\d{5}(?:\.[^/]*)?", re.DOTALL)

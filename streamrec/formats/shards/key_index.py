@@ -51,18 +51,23 @@ _WIDE = 1 << 32
 """Records of a dataset that has 8 bytes for the number of each, in place of 4."""
 
 
-def key_url(index: str, feature: str) -> str:
+def key_url(index: str, feature: str, ending: str = KEYS) -> str:
     """Return the URL of the index of a key, which stands beside an index of that URL.
+
+    Args:
+        index: The URL of the index.
+        feature: The key.
+        ending: The end of the name; that of an index of lengths is :data:`.index_names.LENGTHS`.
 
     Raises:
         ConfigError: No record has a feature of such a name.
     """
     if not feature or not _is_utf8(feature):
         raise ConfigError(f"{feature!r} cannot be the name of a feature; correct it")
-    before, suffix, ending = index.rpartition(SUFFIX)
-    name = f".{quote(feature, safe='')}{KEYS}"
+    before, suffix, behind = index.rpartition(SUFFIX)
+    name = f".{quote(feature, safe='')}{ending}"
     name = quote(name) if is_http(index) else name  # its URLs are encoded
-    return f"{before}{name}{ending}" if suffix else f"{index}{name}"
+    return f"{before}{name}{behind}" if suffix else f"{index}{name}"
 
 
 def value_of(text: str | int, feature: str, dtype: str) -> Value:
