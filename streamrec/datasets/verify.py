@@ -320,8 +320,10 @@ class _Scan:
             self._report.finder.add(block)
             if self._report.entry is not None:
                 self._report.entry.add(block)
-            for collector in (*self._report.keys, *self._report.lengths):
-                collector.add(block)
+            for keys in self._report.keys:
+                keys.add(block)
+            for lengths in self._report.lengths:
+                lengths.add(block)
             self._report.records += len(block)
         self._count_lost()
         return consumed
