@@ -23,6 +23,7 @@ from streamrec import errors
 
 if TYPE_CHECKING:
     from streamrec.adapters.meshes import rank_of as rank_of
+    from streamrec.config import Balance as Balance
     from streamrec.config import Pack as Pack
     from streamrec.config import Window as Window
     from streamrec.config.places import escape as escape
@@ -84,7 +85,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "streamrec.adapters.meshes": "rank_of",
-    "streamrec.config": "Pack Window",
+    "streamrec.config": "Balance Pack Window",
     "streamrec.config.places": "escape",
     "streamrec.errors": " ".join(errors.__all__),
     "streamrec.feeder.engine.engine": "start_engine",

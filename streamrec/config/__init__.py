@@ -5,6 +5,14 @@ Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 
 from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
 from streamrec.config.lazy_settings import validate
-from streamrec.config.record_choice import Window
+from streamrec.config.record_choice import Balance, Window
 
-__all__ = ["Compression", "DatasetSettings", "Pack", "StreamSettings", "Window", "validate"]
+__all__ = [
+    "Balance",
+    "Compression",
+    "DatasetSettings",
+    "Pack",
+    "StreamSettings",
+    "Window",
+    "validate",
+]

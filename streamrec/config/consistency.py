@@ -16,6 +16,7 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.cache_and_audit import CacheSettings
+    from streamrec.config.record_choice import Balance
 
 Schedule: TypeAlias = list[tuple[int, dict[str, float]]]
 Known: TypeAlias = Mapping[str, Any]
@@ -261,6 +262,38 @@ def _length_buckets(buckets: int | None, others: Known) -> None:
         )
 
 
+def _balance(balance: Balance | None, others: Known) -> None:
+    """Refuse to deal rows where the records of a step do not follow from an index.
+
+    Raises:
+        ValueError: The other settings do not go with it.
+    """
+    if balance is None:
+        return
+    for name in ("filter", "pack", "window", "length_buckets"):
+        if others.get(name) is not None:
+            raise ValueError(
+                f"deals the records of a step, which with {name} are not known before they are "
+                f"read; leave out balance or {name}"
+            )
+    if isinstance(others.get("source"), dict) or others.get("split") is not None:
+        raise ValueError(
+            "is for the shards of one source, not for a mix or a TFDS folder; leave it out"
+        )
+    if not others.get("ordered", True):
+        raise ValueError("needs an order, but ordered is False; leave out balance or ordered")
+    if others.get("remainder") == "pad":
+        raise ValueError(
+            'deals whole batches, but remainder is "pad"; set remainder to "drop", or leave out '
+            "balance"
+        )
+    if others.get("index") is None:
+        raise ValueError(
+            f"needs the lengths of {balance.feature!r} in an index; write it with `streamrec index "
+            f"--lengths {balance.feature}`, and set index=True"
+        )
+
+
 def _on_corrupt(choice: str, others: Known) -> None:
     if choice != "raise" and others.get("check_crc") is False:
         raise ValueError(
@@ -325,6 +358,11 @@ def _cache(cache: CacheSettings | None, others: Known) -> None:
             "keeps batches, which may hold records that exclude leaves out; use a cache of "
             '"pictures" or of "ranges"'
         )
+    if others.get("balance") is not None:
+        raise ValueError(
+            "keeps batches, whose rows balance deals anew for each number of ranks; use a cache of "
+            '"pictures" or of "ranges"'
+        )
     for name in ("filter", "map"):
         if others.get(name) is not None:
             raise ValueError(
@@ -347,6 +385,7 @@ CHECKS: dict[str, Callable[[Any, Known], None]] = {
     "ordered": _ordered,
     "window": _window,
     "length_buckets": _length_buckets,
+    "balance": _balance,
     "on_corrupt": _on_corrupt,
     "corrupt_budget": _corrupt_budget,
     "exclude": _exclude,

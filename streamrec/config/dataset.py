@@ -37,9 +37,12 @@ from streamrec.config.plain_values import (
     text,
 )
 from streamrec.config.record_choice import (
+    Balance,
     Window,
     excluded_in_full,
+    plain_balance,
     plain_window,
+    read_balance,
     read_excluded,
     read_window,
     split_parts,
@@ -285,6 +288,7 @@ _KINDS: Mapping[str, Kind] = {
     "pack": either(NONE, _plain_pack),
     "window": either(NONE, plain_window),
     "length_buckets": either(NONE, integer(2, 4096)),
+    "balance": either(NONE, plain_balance),
     "check_crc": flag,
     "on_corrupt": one_of("raise", "skip", "quarantine"),
     "corrupt_budget": integer(0),
@@ -366,6 +370,9 @@ class DatasetSettings(LazySettings):
     """The windows of steps that are cut out of episodes; a batch then consists of windows."""
     length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
     """The number of buckets for records of similar length; a batch is drawn from one of them."""
+    balance: Annotated[Balance | None, BeforeValidator(read_balance)] = None
+    """The feature whose length is a record's cost, or a ``Balance``: ranks exchange rows of each
+    global batch, so that their costs are even."""
     check_crc: bool = True
     """False: records are not checked against their CRC32C."""
     on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamrec.config.cache_and_audit import Kept
     from streamrec.config.dataset import Pack
-    from streamrec.config.record_choice import Window
+    from streamrec.config.record_choice import Balance, Window
 
 
 class TensorFlowDType(Protocol):
@@ -111,6 +111,7 @@ class ColumnKeywords(TypedDict, total=False):
     ordered: bool
     filter: Function | None
     length_buckets: int | None
+    balance: str | Balance | None
     check_crc: bool
     on_corrupt: Literal["raise", "skip", "quarantine"]
     corrupt_budget: float

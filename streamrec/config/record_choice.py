@@ -18,6 +18,8 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    import numpy.typing as npt
     from pydantic import ValidationInfo
 
 
@@ -75,6 +77,73 @@ def plain_window(given: Any) -> Any:
     if "length" not in given:
         raise ValueError
     return Window(**given)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The cost of a record, for rows that are dealt to ranks: ``streamrec.Balance``.
+
+    A record of *n* values of the feature costs ``linear * n + quadratic * n * n``. All ranks count
+    with whole numbers, so they come to the same deal.
+
+    Args:
+        feature: The feature whose length counts: the number of its values; of bytes, their bytes.
+        linear: The cost of a value; from 0 up.
+        quadratic: The cost of a pair of values, as of attention; from 0 up.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    feature: str
+    linear: int = 1
+    quadratic: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse wrong arguments."""
+        for name in ("linear", "quadratic"):
+            object.__setattr__(self, name, plain_integer(getattr(self, name)))
+        factors = [self.linear, self.quadratic]
+        is_cost = all(type(factor) is int and factor >= 0 for factor in factors) and any(factors)
+        if type(self.feature) is not str or not self.feature or not is_cost:
+            raise ConfigError(
+                "Balance takes the name of a feature, and integers from 0 up as linear and "
+                f"quadratic, one of them above 0, but these are {self}; correct them"
+            )
+
+    def cost(self, length: int) -> int:
+        """Return the cost of a record of so many values."""
+        return (self.linear + self.quadratic * length) * length
+
+    def costs(self, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+        """Return the costs of records; the highest of them is below 2^62."""
+        counts = lengths.astype("int64")
+        costs: npt.NDArray[np.int64] = (self.linear + self.quadratic * counts) * counts
+        return costs
+
+
+def plain_balance(given: Any) -> Any:
+    """Return these settings, or those of their plain form; a text is the feature.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if type(given) is Balance:
+        return given
+    given = {"feature": given} if type(given) is str else given
+    if type(given) is not dict or not given.keys() <= Balance.__dataclass_fields__.keys():
+        raise ValueError
+    if "feature" not in given:
+        raise ValueError
+    return Balance(**given)
+
+
+def read_balance(given: object) -> object:
+    """Make the settings of their plain form."""
+    try:
+        return plain_balance(given)
+    except ValueError:  # pydantic's own check of the field comes next
+        return given
 
 
 def read_window(given: object, others: ValidationInfo) -> object:

@@ -21,7 +21,7 @@ from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
 from streamrec.pipeline.fetch.fetcher import Fetcher
 from streamrec.pipeline.fetch.inflating_queue import Inflater, InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
-from streamrec.pipeline.lane.batcher import Batcher, ExtentTracker
+from streamrec.pipeline.lane.batcher import Batcher, DealtBatcher, ExtentTracker
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, most_waiting
@@ -124,11 +124,20 @@ class Assembler:
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
         # By record the step alone leads to the next record, so there is nothing to drop.
         skip = plan.position.skip if plan.by_record is None else 0
-        self._batcher = Batcher(self._lanes, skip, ordered=plan.settings.ordered)
+        self._batcher = self._make_batcher(skip)
         self.channel = _channel(plan)
         self._extent_tracker = ExtentTracker(plan, shards)
         self._padding_row = empty_chunk()
         self._share = LoopShare()
+
+    def _make_batcher(self, skip: int) -> Batcher | DealtBatcher:
+        plan = self._plan
+        own = Batcher(self._lanes.copy(), skip, ordered=plan.settings.ordered)
+        if plan.deal is None:
+            return own
+        lane, number = self._builder.dealt_lane(), len(self._lanes)
+        self._lanes.append(lane)
+        return DealtBatcher(own, lane, number=number, deal=plan.deal, step=plan.position.step)
 
     def _make_inflater(self, queues: Sequence[RangeQueue], ceiling: RunCeiling) -> Inflater | None:
         inflating = [queue for queue in queues if isinstance(queue, InflatingQueue)]

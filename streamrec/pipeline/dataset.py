@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.open import Stores
+    from streamrec.values.record_rows import RecordLengths
 
 
 class Dataset:
@@ -62,6 +63,7 @@ class Dataset:
         parts: The records of each shard, if the source says them; empty: all that they have.
         is_inferred: True if the features follow from some of the records.
         excluded: The records that are never delivered.
+        lengths: The lengths of all records, by which rows are dealt; ``None``: they are not.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Dataset:
         parts: Sequence[ShardPart] = (),
         is_inferred: bool = False,
         excluded: Exclusions | None = None,
+        lengths: RecordLengths | None = None,
     ) -> None:
         check_pictures(settings)
         check_parts(settings, parts)
@@ -109,7 +112,10 @@ class Dataset:
             index=index,
             is_inferred=is_inferred,
             excluded=excluded,
+            lengths=lengths,
         )
+        self.lengths = lengths
+        """The lengths of all records, by which rows are dealt; ``None``: they are not."""
         # Last, when all that may be refused has been: the permutation of many shards takes long.
         self._identity.draw()
 
@@ -311,6 +317,7 @@ class Runs:
         index: The index of the shards; ``None``: the order is by shard.
         is_inferred: True if the features follow from some of the records.
         excluded: The records that are never delivered; ``None``: no list was named.
+        lengths: The lengths of all records, by which rows are dealt; ``None``: they are not.
     """
 
     def __init__(
@@ -324,6 +331,7 @@ class Runs:
         index: Index | None,
         is_inferred: bool,
         excluded: Exclusions | None,
+        lengths: RecordLengths | None,
     ) -> None:
         self._settings = settings
         self._functions = functions
@@ -331,7 +339,7 @@ class Runs:
         self._stores = stores
         self._objects = objects
         self._is_inferred = is_inferred
-        self._excluded = excluded
+        self._excluded, self._lengths = excluded, lengths
         self._sizes = {i: info.size for i, info in enumerate(objects) if info.size is not None}
         self._etags = {i: info.etag for i, info in enumerate(objects) if info.etag is not None}
         encodings = ((i, info.encoding) for i, info in enumerate(objects))
@@ -388,6 +396,7 @@ class Runs:
             next_use=self._next_use(orders[0]),
             limits=self._limits(ceiling),
             decoded=cache if self._keeps("pictures", "mapped") else None,
+            lengths=self._lengths,
             is_inferred=self._is_inferred,
         )
         plan.check()

@@ -255,7 +255,9 @@ class Arithmetic:
             window = max(window, identity.lanes * identity.record_order.largest)
         return MemoryNeeds(
             lanes=lanes,
-            sublanes=identity.sublanes(world_size),
+            # Rows that are dealt to a rank are a lane of their own.
+            sublanes=identity.sublanes(world_size)
+            + (settings.balance is not None and world_size > 1),
             packs=lanes * settings.pack.held_bytes if settings.pack else 0,
             windows=-(-window // world_size) * len(identity.counts),
             near=self._near,

@@ -124,6 +124,8 @@ def check_batches(settings: DatasetSettings, batch_size: int | None, remainder: 
         raise ConfigError("transform takes whole batches; set batch_size, or use map")
     if settings.length_buckets is not None:
         raise ConfigError("length_buckets sort records into whole batches; set batch_size")
+    if settings.balance is not None:
+        raise ConfigError("balance deals the rows of whole batches; set batch_size")
     if settings.cache is not None and settings.cache.of == "batches":
         raise ConfigError(
             'a cache of "batches" cannot keep single records; set batch_size, or use a cache of '

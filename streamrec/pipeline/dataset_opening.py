@@ -16,9 +16,15 @@ from streamrec.formats.examples.descriptions import describe, dtype_names, narro
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.examples.renaming import rename_specs
 from streamrec.formats.shards.index import LARGEST, Index
-from streamrec.formats.shards.index_names import SUFFIX, index_places
+from streamrec.formats.shards.index_names import LENGTHS, SUFFIX, index_places
+from streamrec.formats.shards.length_index import LengthIndex
 from streamrec.masking import masked
-from streamrec.pipeline.excluded_keys import excluded_by_keys, limit_time, read_excluded
+from streamrec.pipeline.excluded_keys import (
+    excluded_by_keys,
+    limit_time,
+    read_companion,
+    read_excluded,
+)
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
@@ -26,6 +32,7 @@ from streamrec.pipeline.tfds_folder import Listed, read_features, read_info, spl
 from streamrec.stores.base.protocol import in_thread, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart, with_one_name
 from streamrec.stores.open import Stores, can_fetch_apart, import_stores, read_beside
+from streamrec.values.record_rows import RecordLengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +68,8 @@ class Findings:
     """True if the features follow from some of the records."""
     excluded: Exclusions | None
     """The records that are never delivered; ``None``: the settings name no list."""
+    lengths: RecordLengths | None
+    """The lengths of all records, for ``balance``; ``None``: no rows are dealt."""
 
 
 async def find(
@@ -133,7 +142,35 @@ async def _find_in(
         parts=[own for part in parts for own in part.parts],
         is_inferred=is_inferred,
         excluded=await _read_excluded(settings, stores, objects, index, parts),
+        lengths=await _read_lengths(settings, stores, objects, index),
     )
+
+
+async def _read_lengths(
+    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo], index: Index | None
+) -> RecordLengths | None:
+    """Read the index of the lengths by which rows are dealt."""
+    if settings.balance is None or index is None:
+        return None
+    urls, feature = [info.url for info in objects], settings.balance.feature
+    data, url = await read_companion(settings, stores, urls, feature, LENGTHS)
+    entries = index.entries
+
+    def find_shards() -> RecordLengths:
+        found, parts = LengthIndex.parse(data, url=url), []
+        for entry, shard_url in zip(entries, urls, strict=True):
+            own = found.of_shard(entry) if found.feature == feature else None
+            if own is None:
+                raise StaleIndex(
+                    f"the index of the lengths of {feature!r} does not describe this shard as the "
+                    "index of the dataset does; write both again with `streamrec index --lengths "
+                    f"{feature}`",
+                    url=shard_url,
+                )
+            parts.append(own)
+        return RecordLengths.joined(parts)
+
+    return await in_thread(find_shards)
 
 
 async def _read_excluded(

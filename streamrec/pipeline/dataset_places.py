@@ -19,6 +19,7 @@ from streamrec.pipeline.dataset_identity import uncounting_stage
 from streamrec.pipeline.lane.batcher import Batcher
 from streamrec.pipeline.lane.lane_builder import kind_of, mix_of
 from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.pipeline.terms.run_plan import deal_of
 from streamrec.plan.order.coordinates import POINTS
 from streamrec.plan.order.record_order import RecordOrder
 from streamrec.plan.state.record_run import Delivered, Delivery
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
+    from streamrec.plan.state.rank_deal import RankDeal
     from streamrec.plan.state.record_run import RecordRun
     from streamrec.plan.state.resume_point import ResumePoint
 
@@ -232,8 +234,14 @@ class RankDeliveries:
             raise ConfigError(
                 "in a mix only the records of steps are computed; ask for steps, or for one source"
             )
-        start = dataset.position(batch_size, rank, world_size, point)
-        self._first_run = dataset.record_run(start, batch_size)
+        self._start = dataset.position(batch_size, rank, world_size, point)
+        self._first_run = dataset.record_run(self._start, batch_size)
+
+    def _delivery(self, run: RecordRun) -> Delivery | RankDeal:
+        """Return the records of a run of the rank, dealt or those of its own lanes."""
+        dataset, lengths = self._dataset, self._dataset.lengths
+        dealt = lengths and deal_of(run, self._start, dataset.settings, lengths)
+        return dealt or Delivery(run)
 
     def of_steps(self, steps: range) -> Iterator[DeliveredRecord]:
         """Yield the places of the records of these steps, in their order."""
@@ -247,7 +255,7 @@ class RankDeliveries:
             int64 ``[3, n]``: step, number of the shard in the dataset, and record in the shard.
         """
         for run, first, last in self._runs(steps):
-            delivered, table = Delivery(run).of_steps(first, last), run.order.table
+            delivered, table = self._delivery(run).of_steps(first, last), run.order.table
             chunks, inside = run.order.chunk_places(delivered.records)
             records = table.first_record[chunks] + inside
             yield np.stack([delivered.steps, table.shard[chunks], records])
@@ -296,7 +304,7 @@ class RankDeliveries:
             )
         for epoch in epochs:
             run = self._run_of_epoch(epoch)
-            step = Delivery(run).step_of(number, epoch)
+            step = self._delivery(run).step_of(number, epoch)
             rows = () if step is None else self._rows(run, step, step + 1)
             named = epoch, self._dataset.shards[shard], record
             yield from (row for row in rows if (row.epoch, row.shard, row.record) == named)
@@ -317,7 +325,8 @@ class RankDeliveries:
         return run.later((step - run.step) // run.steps)
 
     def _rows(self, run: RecordRun, first: int, last: int) -> Iterator[DeliveredRecord]:
-        return _places(self._dataset, self._rank, Delivery(run).of_steps(first, last), run.order)
+        delivered = self._delivery(run).of_steps(first, last)
+        return _places(self._dataset, self._rank, delivered, run.order)
 
 
 class MixDeliveries:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.retry import Silence, cause_of
-from streamrec.formats.shards.index_names import index_places
+from streamrec.formats.shards.index_names import KEYS, LENGTHS, index_places
 from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of, values_in
 from streamrec.masking import masked
 from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
@@ -105,34 +105,62 @@ async def _read_keys(
     settings: DatasetSettings, stores: Stores, urls: Sequence[str], feature: str
 ) -> tuple[KeyIndex, str]:
     """Read the index of a key that stands beside the index of these shards."""
+    data, url = await read_companion(settings, stores, urls, feature, KEYS)
+    keys = await in_thread(partial(KeyIndex.parse, data, url=url))
+    if keys.feature != feature:
+        raise StaleIndex(
+            f"this index has the values of {keys.feature!r}, not those of {feature!r}; "
+            f"write it again with `streamrec index --key {feature}`",
+            url=url,
+        )
+    return keys, url
+
+
+REMEDIES = {
+    KEYS: (
+        "index of the values",
+        "--key",
+        ", or list the records with `streamrec which --key {feature} --values FILE`",
+    ),
+    LENGTHS: ("index of the lengths", "--lengths", ""),
+}
+"""The name of each object beside an index, the option that writes it, and what else can be done."""
+
+
+async def read_companion(
+    settings: DatasetSettings, stores: Stores, urls: Sequence[str], feature: str, ending: str
+) -> tuple[bytes, str]:
+    """Read what stands beside the index of some shards; return its bytes and its URL.
+
+    Args:
+        settings: The dataset's settings.
+        stores: The stores, one of which has it.
+        urls: The shards.
+        feature: The feature that it is about.
+        ending: The end of its name: :data:`KEYS` or :data:`LENGTHS`.
+
+    Raises:
+        StoreError: It cannot be read.
+        ConfigError: It is too large.
+    """
+    what, option, otherwise = REMEDIES[ending]
+    otherwise = otherwise.format(feature=feature)
     named = settings.index
     places = index_places(urls) if named is True or named is None else [named]
-    for url in [key_url(place, feature) for place in places]:
+    for url in [key_url(place, feature, ending) for place in places]:
         with suppress(ObjectNotFound):
-            async with limit_time(settings, "reading the index of a key", url):
+            async with limit_time(settings, f"reading the {what} of a feature", url):
                 remedy = "give a source in s3:// or gs://"
                 beside = urls if named is True else ()
                 # One byte more than it may have, so that a larger one is refused.
-                data = await read_beside(
-                    stores, url, beside, LARGEST + 1, what="index of a key", remedy=remedy
-                )
+                data = await read_beside(stores, url, beside, LARGEST + 1, what=what, remedy=remedy)
             if len(data) > LARGEST:
-                raise ConfigError(
-                    f"{masked(url)} has more than {LARGEST} bytes; list the records with "
-                    f"`streamrec which --key {feature} --values FILE`"
-                )
-            keys = await in_thread(partial(KeyIndex.parse, data, url=url))
-            if keys.feature != feature:
-                raise StaleIndex(
-                    f"this index has the values of {keys.feature!r}, not those of {feature!r}; "
-                    f"write it again with `streamrec index --key {feature}`",
-                    url=url,
-                )
-            return keys, url
+                raise ConfigError(f"{masked(url)} has more than {LARGEST} bytes{otherwise}")
+            return data, url
     raise ObjectNotFound(
-        f"there is no index of the values of {feature!r}; write it with `streamrec index --key "
-        f"{feature}`, or list the records with `streamrec which --key {feature} --values FILE`",
-        url=key_url(places[0], feature),
+        f"there is no {what} of {feature!r}; write it with `streamrec index {option} "
+        f"{feature}`{otherwise}",
+        url=key_url(places[0], feature, ending),
     )
 
 

@@ -45,6 +45,8 @@ class Handle:
         """Return what this process is about to read, which adapters compare on all processes."""
         stream, session = self.stream, self.stream._open_session()
         ends = {name: session.settings.get(name) for name in ENDS}
+        # Beside the order: it says who gets which row, and one rank alone would lose some.
+        ends["balance"] = (session.settings.get("contents") or {}).get("balance")
         rank, world_size = stream._rank()
         return RankSummary(
             fingerprint=session.fingerprint,

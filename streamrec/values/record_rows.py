@@ -28,6 +28,24 @@ class Chunks(NamedTuple):
     records: npt.NDArray[np.int64]
 
 
+class RecordLengths(NamedTuple):
+    """The lengths of records, in their order."""
+
+    lengths: npt.NDArray[np.uint32]
+    """uint32 ``[records]``: the values of a feature that a record has; of bytes, their bytes."""
+    sizes: npt.NDArray[np.uint32]
+    """uint32 ``[records]``: the bytes of a record with its frame."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordLengths]) -> RecordLengths:
+        """Join those of several shards."""
+        nothing = np.empty(0, np.uint32)
+        return cls(
+            np.concatenate([nothing, *(part.lengths for part in parts)]),
+            np.concatenate([nothing, *(part.sizes for part in parts)]),
+        )
+
+
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 

@@ -97,6 +97,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "pack": None,
         "window": None,
         "length_buckets": None,
+        "balance": None,
         "check_crc": True,
         "on_corrupt": "raise",
         "corrupt_budget": 0,

@@ -26,7 +26,7 @@ def test_nothing_may_follow_a_unit(name: str, text: str) -> None:
     ("values", "message"),
     [
         ({"batchsize": 3}, "no setting 'batchsize'; did you mean 'batch_size'?"),
-        ({"zzz": 3}, "no setting 'zzz'; there are batch_size, "),
+        ({"zzz": 3}, "no setting 'zzz'; there are balance, batch_size, "),
         ({"num_workers": 3}, "no setting 'num_workers': a stream reads ahead by itself"),
         ({"drop_last": True}, "no setting 'drop_last': it is remainder=\"drop\""),
         ({"shuffle": 1000}, "'shuffle' is 1000, but must be True or False; give shuffle=True"),

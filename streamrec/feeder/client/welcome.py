@@ -115,6 +115,7 @@ def _contents(settings: DatasetSettings) -> dict[str, Any]:
         **{name: one and name_of(one) for name, one in functions.items()},
         "pack": settings.pack and asdict(settings.pack),
         "window": settings.window and asdict(settings.window),
+        "balance": settings.balance and asdict(settings.balance),
     }
 
 

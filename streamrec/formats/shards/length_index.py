@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.shards.key_index import stamp_of
+from streamrec.values.record_rows import RecordLengths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.index import ShardEntry
 
     Numbers = npt.NDArray[np.int64]
-    Column = npt.NDArray[np.uint32]
 
 LARGEST = 1 << 30
 """The most bytes of such an index, which has then 134 million records. A larger one is not read."""
@@ -36,24 +36,6 @@ VERSION = 1
 _HEAD = struct.Struct("<8sIIQQ")
 """Magic, version, shards, records, bytes of text."""
 _DIGEST = 16
-
-
-class RecordLengths(NamedTuple):
-    """The lengths of records, in their order."""
-
-    lengths: Column
-    """uint32 ``[records]``: the values of the feature that a record has; of bytes, their bytes."""
-    sizes: Column
-    """uint32 ``[records]``: the bytes of a record with its frame."""
-
-    @classmethod
-    def joined(cls, parts: Sequence[RecordLengths]) -> RecordLengths:
-        """Join those of several shards."""
-        nothing = np.empty(0, np.uint32)
-        return cls(
-            np.concatenate([nothing, *(part.lengths for part in parts)]),
-            np.concatenate([nothing, *(part.sizes for part in parts)]),
-        )
 
 
 @dataclass(frozen=True, eq=False)

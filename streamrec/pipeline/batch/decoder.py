@@ -84,6 +84,11 @@ class Chunk:
         rows = self.rows.part(first, last)
         return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
 
+    def keep(self, mask: npt.NDArray[np.bool_]) -> Chunk:
+        """Return the rows for which the mask is True."""
+        indices = np.flatnonzero(mask)
+        return Chunk.of(self.rows.take(indices), self.keys[indices], self.epochs[indices])
+
     @classmethod
     def of(cls, rows: RecordRows, keys: Indices, epochs: Indices) -> Chunk:
         """Make a chunk of these rows."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.order.round_robin import Merge
+    from streamrec.plan.state.rank_deal import RankDeal
     from streamrec.values.columns import Indices
 
 LARGEST_MERGE = 8192
@@ -165,6 +166,57 @@ class Batcher:
         if dropped:
             self.cut(dropped)
             self._skip -= dropped
+
+
+class DealtBatcher:
+    """The merger of a rank's lanes, of whose rows some are exchanged for those of other lanes.
+
+    A batch has the rows that the rank keeps, and then those that it gets.
+
+    Args:
+        own: The merger of the rank's own lanes.
+        lane: The lane of the rows that it gets.
+        number: The number of this lane among those of the run.
+        deal: The deal.
+        step: The step of the first batch.
+    """
+
+    def __init__(self, own: Batcher, lane: Lane, *, number: int, deal: RankDeal, step: int) -> None:
+        self._own, self._taken = own, Batcher([lane])
+        self._number, self._deal = number, deal
+        self._step, self._dealt = step, deal.take_step(step)
+
+    @property
+    def pending(self) -> int:
+        """The number of rows of own lanes that are merged and in no batch yet."""
+        return self._own.pending
+
+    def gather(self, wanted: int) -> int:
+        """Merge until the rows of the next batch are there; see :meth:`Batcher.gather`."""
+        blocking = self._own.gather(wanted)
+        if blocking >= 0 or not wanted:
+            return blocking
+        missing = self._taken.gather(len(self._dealt.taken.records))
+        return self._number if missing >= 0 else -1
+
+    def cut(self, rows: int) -> Chunk:
+        """Take the rows of the next batch."""
+        dealt, own = self._dealt, self._own.cut(rows)
+        parts = [own if dealt.kept.all() else own.keep(dealt.kept)]
+        if count := len(dealt.taken.records):
+            parts.append(self._taken.cut(count))
+        self._step += 1
+        self._dealt = self._deal.take_step(self._step)
+        return Chunk.concatenate(parts) if count else parts[0]
+
+    def close(self) -> None:
+        """Release the lanes and all rows; nothing can be cut afterwards."""
+        self._own.close()
+        self._taken.close()
+
+    def coordinates(self) -> tuple[Structured, Structured]:
+        """Return those of own lanes; see :meth:`Batcher.coordinates`."""
+        return self._own.coordinates()
 
 
 class ExtentTracker:

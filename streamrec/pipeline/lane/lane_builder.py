@@ -111,6 +111,12 @@ class LaneBuilder:
             record_size=plan.memory.first_range / 4,
         )
 
+    def dealt_lane(self) -> Lane:
+        """Build the lane of the rows that are dealt to the rank."""
+        j = len(self.plan.own_lanes)
+        size = self.plan.memory.first_range / 4
+        return Lane(self._reader(j), self.plan.start(j), record_size=size)
+
     def _cut(self, span: RecordSpan, allocate: Allocate) -> RecordSpan:
         """Return the records that the filter keeps, or the windows of these episodes."""
         if self._filter is not None:

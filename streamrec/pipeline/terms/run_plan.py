@@ -13,10 +13,11 @@ from streamrec.errors import MalformedPosition
 from streamrec.formats.examples.needs import UNLIMITED, DecodeLimits
 from streamrec.formats.examples.renaming import Renames
 from streamrec.pipeline.batch.functions import NONE, Functions
-from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.coordinates import LANE, OWN, Coordinates
 from streamrec.plan.order.record_order import RecordOrder
 from streamrec.plan.order.window import Buckets, Windows
 from streamrec.plan.state.position import Position
+from streamrec.plan.state.rank_deal import RankDeal
 from streamrec.plan.state.record_run import RecordRun
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.stores.cache.piece_cache import PieceCache
+    from streamrec.values.record_rows import RecordLengths
 
 HOPELESS = 4
 """The number of passes over all shards of a lane without a kept record or pack before it fails."""
@@ -62,6 +64,8 @@ class RunPlan:
     """The limits of what the columns of a batch claim."""
     decoded: PieceCache | None = None
     """The cache of decoded pictures or of mapped records; ``None``: there is none."""
+    lengths: RecordLengths | None = None
+    """The lengths of all records, by which rows are dealt; ``None``: they are not."""
     is_inferred: bool = False
     """True if the features follow from some of the records, and others may differ."""
 
@@ -109,6 +113,14 @@ class RunPlan:
             remainder=self.remainder,
         )
 
+    @cached_property
+    def deal(self) -> RankDeal | None:
+        """The deal of the rows to this rank; ``None``: it keeps all rows of its lanes."""
+        run = self.by_record
+        if run is None or self.lengths is None:
+            return None
+        return deal_of(run, self.position, self.settings, self.lengths)
+
     @property
     def buckets(self) -> Buckets | None:
         """The length buckets of the windows' records; ``None``: there are none."""
@@ -121,7 +133,13 @@ class RunPlan:
     def starts(self) -> Structured:
         """The lanes' coordinates at the beginning, as in a position by shard."""
         run = self.by_record
-        return self.position.lanes if run is None else run.starts(self.position.step)
+        if run is None:
+            return self.position.lanes
+        starts = run.starts(self.position.step)
+        if self.deal is None:
+            return starts
+        first = np.array([(self.position.step, *[0] * (OWN - 1))], LANE)
+        return np.concatenate([starts, first])
 
     def start(self, j: int) -> Coordinates:
         """Return the coordinates that lane ``j`` of the rank begins at."""
@@ -152,9 +170,13 @@ class RunPlan:
         return self.orders[0].lanes
 
     @cached_property
-    def sublanes(self) -> list[tuple[Order, int]]:
-        """The order and lane of each sublane: for each order, the rank's lanes."""
-        return [(order, lane) for order in self.orders for lane in self.own_lanes]
+    def sublanes(self) -> list[tuple[Order | RankDeal, int]]:
+        """The order and lane of each sublane: for each order, the rank's lanes.
+
+        Rows that are dealt to the rank are one further sublane.
+        """
+        dealt = [] if self.deal is None else [(self.deal, 0)]
+        return [*((order, lane) for order in self.orders for lane in self.own_lanes), *dealt]
 
     @property
     def has_sources(self) -> bool:
@@ -225,7 +247,7 @@ class RunPlan:
             return ends[0]
         return Coordinates(self.end_epoch or 0, 0, 0, sources=tuple(end.point for end in ends))
 
-    def sublane_end(self, order: Order, lane: int) -> Coordinates:
+    def sublane_end(self, order: Order | RankDeal, lane: int) -> Coordinates:
         """Return the coordinates, after the run, of the sublane of that order and lane."""
         end = self.end_epoch
         return Coordinates(0 if end is None else order.first(lane, end), 0, 0)
@@ -285,12 +307,28 @@ class RunPlan:
             return replace(position, run_epoch=epoch)
         return Position.start(
             position.fingerprint,
-            [order.first(lane, epoch) for order, lane in self.sublanes],
+            [order.first(lane, epoch) for order in self.orders for lane in self.own_lanes],
             rank=position.rank,
             world_size=position.world_size,
             epoch=epoch,
             step=position.step,
         )
+
+
+def deal_of(
+    run: RecordRun, position: Position, settings: DatasetSettings, lengths: RecordLengths
+) -> RankDeal | None:
+    """Return the deal of a run's rows to a rank; ``None``: there is one rank alone.
+
+    Raises:
+        ConfigError: The costs are too high to be added up.
+    """
+    world_size, balance = position.world_size, settings.balance
+    if world_size == 1 or balance is None or run.batch_size is None:
+        return None
+    lanes, rows = range(run.order.lanes), run.batch_size * world_size
+    whole = replace(run, lanes=lanes, batch_size=rows)
+    return RankDeal(whole, position.rank, world_size, lengths, balance)
 
 
 def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:

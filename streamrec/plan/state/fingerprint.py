@@ -195,7 +195,7 @@ class RankSummary:
     step: int
     """The step at which it begins."""
     ends: Mapping[str, Any]
-    """The settings that decide where its runs end."""
+    """The settings that decide where its runs end, and ``balance``."""
 
     def to_json(self) -> str:
         """Encode as text, for a collective operation that gathers it."""
@@ -212,7 +212,7 @@ class RankSummary:
         order = asdict(self.fingerprint)
         names, changes = order.pop("names"), order.pop("mix_changes")
         plain = {"the names of the shards": names, "the changes of weights": changes, **order}
-        plain |= {name: self.ends.get(name) for name in ENDS}
+        plain |= {name: self.ends.get(name) for name in (*ENDS, "balance")}
         return {**plain, "world_size": self.world_size, "step": self.step}
 
 

@@ -168,6 +168,7 @@ class Delivery:
 
     def __init__(self, run: RecordRun) -> None:
         self._run = run
+        self._windows: dict[int, tuple[int, int, tuple[int, Numbers]]] = {}
 
     def of_steps(self, first: int, last: int) -> Delivered:
         """Return the records of the steps from ``first`` to before ``last``, all in this run."""
@@ -257,10 +258,16 @@ class Delivery:
         windows = self._run.windows
         assert windows is not None
         number = windows.of_record(lane, epoch, place)
+        # The last one of each lane is kept, as many batches are of it.
+        kept = self._windows.get(lane)
+        if kept is not None and kept[:2] == (epoch, number):
+            return kept[2]
         length = windows.opens(lane, epoch, number)
         # The order of chunks needs the number of the records, and not their shards.
         order = windows.permutation(lane, epoch, number, np.zeros(length, np.int32))
-        return windows.begin(lane, epoch, number), order
+        found = windows.begin(lane, epoch, number), order
+        self._windows[lane] = epoch, number, found
+        return found
 
 
 def lane_counts(lanes: int, counts: Numbers | None, rows: int) -> Numbers:

@@ -13,7 +13,8 @@ from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.shards.index import ShardEntry
 from streamrec.formats.shards.index_names import LENGTHS, is_companion
 from streamrec.formats.shards.key_index import key_url
-from streamrec.formats.shards.length_index import LengthIndex, RecordLengths
+from streamrec.formats.shards.length_index import LengthIndex
+from streamrec.values.record_rows import RecordLengths
 
 RECORDS = st.tuples(st.integers(0, (1 << 32) - 1), st.integers(16, 300))
 
