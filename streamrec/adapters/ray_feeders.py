@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config.daemon import load_daemon
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
@@ -22,6 +24,11 @@ with needs("streamrec.adapters.ray", "ray"):
     from ray.util import get_node_ip_address
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAMESPACE = "streamrec"
+"""Ray's namespace of the actors' names, by which workers find feeders that were added."""
 PORT = 7070
 """The port of the first feeder; each further one has the next port."""
 SLOWEST_ANSWER = 10.0
@@ -32,13 +39,29 @@ SLOWEST_ANSWER = 10.0
 class Feeders:
     """The feeders of a cluster; sent to workers, it is the same feeders there.
 
-    Leaving its ``with`` block, or :meth:`close`, ends them.
+    Leaving its ``with`` block, or :meth:`close`, ends them. Where :meth:`resize` has changed their
+    number, workers know it from the next :meth:`address` on.
     """
 
     scheme: str
     """``tcp`` or ``tls``."""
     datasets: tuple[str, ...]
-    actors: tuple[Any, ...]
+    fleet: str
+    """The part that the names of the actors have in common."""
+    _starter: _Starter | None = field(default=None, repr=False, compare=False)
+    """Starts more of them; only in the process that has started these."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Feeders, (self.scheme, self.datasets, self.fleet)
+
+    @property
+    def actors(self) -> tuple[Any, ...]:
+        """The actors that there are now, in the order of their ports."""
+        found = []
+        for number in self._numbers():
+            with suppress(ValueError):  # it has ended meanwhile
+                found.append(ray.get_actor(self._name(number), NAMESPACE))
+        return tuple(found)
 
     def address(self, dataset: str | None = None) -> str:
         """Return the address for ``streamrec.connect``: the feeders of this node first.
@@ -68,20 +91,62 @@ class Feeders:
         groups = [",".join(group) for group in (near, far) if group]
         return f"{self.scheme}://{';'.join(groups)}/{dataset}"
 
+    def resize(self, feeders: int) -> None:
+        """Start more feeders, or drain the last ones, until there are so many.
+
+        It returns when the new ones serve, or those that go have ended. A stream of a feeder that
+        goes reads on at the others that it knows, and loses no batch. A stream that is opened with
+        :meth:`address` from then on knows the new ones.
+
+        Args:
+            feeders: The number of feeders, from 1 on.
+
+        Raises:
+            ConfigError: The number is less than 1, or another process has started the feeders.
+            StreamrecError: A feeder did not start.
+        """
+        _check_number(feeders)
+        if self._starter is None:
+            raise ConfigError(
+                "feeders are resized by the process that called feed(), which has their "
+                "configuration; call resize() there"
+            )
+        self._drain(self.actors[feeders:])
+        numbers = self._numbers()
+        free = (number for number in count() if number not in numbers)
+        more = [next(free) for _ in range(feeders - len(numbers))]
+        self._starter.start({number: {"scheduling_strategy": "SPREAD"} for number in more})
+
     def close(self) -> None:
         """End the feeders; their clients get an error."""
         for actor in self.actors:
             ray.kill(actor, no_restart=True)
 
+    def _drain(self, actors: Sequence[Any]) -> None:
+        for actor, drained in [(actor, actor.drain.remote()) for actor in actors]:
+            with suppress(ray.exceptions.RayActorError):  # it has died meanwhile
+                ray.get(drained)
+            ray.kill(actor, no_restart=True)
+
+    def _name(self, number: int) -> str:
+        return f"{self.fleet}-{number}"
+
+    def _numbers(self) -> list[int]:
+        named = ray.util.list_named_actors(all_namespaces=True)
+        ours = (one["name"].rpartition("-") for one in named if one["namespace"] == NAMESPACE)
+        return sorted(int(number) for fleet, _, number in ours if fleet == self.fleet)
+
     def _places(self) -> list[str]:
         asked = [actor.place.remote() for actor in self.actors]
+        if not asked:
+            return []
         ready, _ = ray.wait(asked, num_returns=len(asked), timeout=SLOWEST_ANSWER)
         places = []
         for reference in asked:
             if reference in ready:
                 with suppress(ray.exceptions.RayActorError):
                     places.append(ray.get(reference))
-        return places
+        return [place for place in places if place is not None]
 
     def __enter__(self) -> Self:
         return self
@@ -119,20 +184,54 @@ def feed(
     if not ray.is_initialized():
         ray.init()
     scheme = "tcp" if settings.server.tls is None else "tls"
-    actors = [
-        ray.remote(_FeederActor)
-        .options(max_restarts=-1, **{"num_cpus": 1, **ray_remote_args, **strategy})
-        .remote(path.read_text(), scheme, port + number)
-        for number, strategy in enumerate(_strategies(feeders))
-    ]
-    started = Feeders(scheme, tuple(settings.datasets), tuple(actors))
-    try:
-        ray.get([actor.place.remote() for actor in actors])
-    except ray.exceptions.RayError as error:
-        started.close()
-        why = getattr(error, "cause", None) or error
-        raise StreamrecError(f"a feeder did not start on Ray: {why}") from error
-    return started
+    fleet = f"feeders-{uuid.uuid4().hex}"
+    starter = _Starter(path.read_text(), scheme, port, fleet, ray_remote_args)
+    starter.start(dict(enumerate(_strategies(feeders))))
+    return Feeders(scheme, tuple(settings.datasets), fleet, starter)
+
+
+@dataclass(frozen=True)
+class _Starter:
+    """Starts actors; it stays where the configuration is, which may hold secrets."""
+
+    text: str
+    """The text of the configuration."""
+    scheme: str
+    port: int
+    """The port of the first feeder."""
+    fleet: str
+    options: dict[str, Any]
+    """Options of all actors."""
+    held: list[Any] = field(default_factory=list)
+    """All actors that it has started: Ray ends an actor that nobody refers to."""
+
+    def start(self, options: dict[int, dict[str, Any]]) -> None:
+        """Start actors by number, with options of each, and wait until they serve.
+
+        Raises:
+            StreamrecError: One of them did not start; then the others have ended as well.
+        """
+        actors = [self._begin(number, own) for number, own in options.items()]
+        try:
+            ray.get([actor.place.remote() for actor in actors])
+        except ray.exceptions.RayError as error:
+            for actor in actors:
+                ray.kill(actor, no_restart=True)
+            why = getattr(error, "cause", None) or error
+            raise StreamrecError(f"a feeder did not start on Ray: {why}") from error
+        self.held.extend(actors)
+
+    def _begin(self, number: int, options: dict[str, Any]) -> Any:
+        # Two calls at once: it says where it is also while it drains.
+        fixed = {"max_restarts": -1, "max_concurrency": 2, "namespace": NAMESPACE}
+        settings = {"num_cpus": 1, **self.options, **options, **fixed}
+        actor = ray.remote(_FeederActor).options(name=f"{self.fleet}-{number}", **settings)
+        return actor.remote(self.text, self.scheme, self.port + number)
+
+
+def _check_number(feeders: int) -> None:
+    if feeders < 1:
+        raise ConfigError(f"feeders must be a number from 1 on, or 'node', not {feeders!r}")
 
 
 def _strategies(feeders: int | Literal["node"]) -> list[dict[str, Any]]:
@@ -143,8 +242,7 @@ def _strategies(feeders: int | Literal["node"]) -> list[dict[str, Any]]:
             {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
             for node in nodes
         ]
-    if feeders < 1:
-        raise ConfigError(f"feeders must be a number from 1 on, or 'node', not {feeders!r}")
+    _check_number(feeders)
     return [{"scheduling_strategy": "SPREAD"}] * feeders
 
 
@@ -159,6 +257,7 @@ class _FeederActor:
 
     def __init__(self, text: str, scheme: str, port: int) -> None:
         self._place = f"{get_node_ip_address()}:{port}"
+        self._drains = False
         path = Path(tempfile.mkdtemp(prefix="streamrec-"), "feeder.toml")
         path.write_text(text)
         variables = {
@@ -181,10 +280,17 @@ class _FeederActor:
         self.failing = json.loads(said)["failing"]
         threading.Thread(target=self._end_with_it, daemon=True).start()
 
-    def place(self) -> str:
-        """Return ``host:port``, once it serves."""
-        return self._place
+    def place(self) -> str | None:
+        """Return ``host:port``, once it serves; ``None``: it drains."""
+        return None if self._drains else self._place
+
+    def drain(self) -> None:
+        """Drain the feeder, and return when it has ended."""
+        self._drains = True
+        self._process.terminate()
+        self._process.wait()
 
     def _end_with_it(self) -> None:
         self._process.wait()
-        os._exit(1)  # for Ray, which starts an actor again that has died
+        if not self._drains:
+            os._exit(1)  # for Ray, which starts an actor again that has died

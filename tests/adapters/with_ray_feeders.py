@@ -43,7 +43,8 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.write_many({"id": number, "payload": PAYLOAD} for number in range(RECORDS))
     path = directory / "feeder.toml"
     path.write_text(
-        f'[server]\ninsecure = true\n[datasets.train]\nsource = "{directory}/train-*.tfrecord"\n'
+        "[server]\ninsecure = true\ngrace = 2\n"
+        f'[datasets.train]\nsource = "{directory}/train-*.tfrecord"\n'
         "index = true\nbatch_size = 10\nlanes = 2\n"
         'features.id = { dtype = "int64" }\nfeatures.payload = { dtype = "bytes" }\n'
     )
@@ -136,3 +137,32 @@ def test_what_is_wrong_is_told_at_once(cluster: Cluster, tmp_path: Path) -> None
     path.write_text('[datasets.train]\nsource = "/nowhere.tfrecord"\n')
     with pytest.raises(ConfigError, match="feeders must be a number from 1 on"):
         feed(path, feeders=0)
+
+
+def test_a_fleet_grows_and_shrinks_and_no_batch_is_lost(
+    cluster: Cluster, configuration: Path
+) -> None:
+    with feed(configuration, feeders=1, port=free_port(), num_cpus=0.5) as feeders:
+        alone = feeders.address()
+        with sr.connect(alone, rank=0, world_size=2, engine="thread") as early:
+            first = [int(number) for number in next(early)["id"]]
+            feeders.resize(3)
+            grown = places(ray.get(ray.remote(Feeders.address).remote(feeders)))
+            assert len(grown) == 3
+            with sr.connect(feeders.address(), rank=1, world_size=2, engine="thread") as late:
+                second = [int(number) for number in next(late)["id"]]
+                feeders.resize(1)
+                assert feeders.address() == alone
+                second += [int(number) for batch in late for number in batch["id"]]
+                # Rank 1 of 3 feeders began at one that has gone.
+                assert late.statistics()["reconnections"]
+            first += [int(number) for batch in early for number in batch["id"]]
+            assert not early.statistics()["reconnections"]
+        assert [first, second] == [expected(configuration, rank) for rank in range(2)]
+        with pytest.raises(ray.exceptions.RayTaskError, match="by the process that called feed"):
+            ray.get(ray.remote(Feeders.resize).remote(feeders, 2))
+
+
+def places(address: str) -> set[str]:
+    """Return the feeders that an address names."""
+    return {*address.partition("://")[2].rpartition("/")[0].replace(";", ",").split(",")}
