@@ -1,7 +1,9 @@
-"""Measures what a job of 4,000 ranks over up to a million shards takes of the code that plans it.
+"""Measures what a job of 4,000 ranks over up to a million shards takes, and a small one that runs.
 
-No shard is there, only the index that names them: from it follow the shards of a source, and the
-records of each rank in a step. Each case is a process of its own, so that its memory is its own.
+*Planning*: no shard is there, only the index that names them: from it follow the shards of a
+source, and the records of each rank in a step. Each case is a process of its own, so that its
+memory is its own. *A job that runs*: two feeders serve as many ranks as their memory allows, for an
+epoch of local shards. Beside each number stands what ``streamrec bench plan`` says of this job.
 """
 
 from __future__ import annotations
@@ -11,16 +13,25 @@ import multiprocessing
 import re
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 import streamrec as sr
-from bench.harness import Aim, Column, Report, Run, benchmark, say, table_of
+from bench.crowd import FRUGAL
+from bench.harness import Aim, Column, Report, Run, benchmark, run_async, say, table_of
+from bench.services import Daemon, daemon
+from bench.stopwatch import proportional_megabytes, usage
+from streamrec.errors import FeedError
+from streamrec.feeder.client.healing import AsyncHealingFeed
+from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import Index, ShardEntry
-from streamrec.measure.capacity import plan
+from streamrec.measure.capacity import OPENING, Workload, plan
 from streamrec.measure.simulation import simulated
+from streamrec.plan.reading.ranges import MemoryPlan
 from streamrec.stores.open import Stores
 
 RANKS, BATCH = 4000, 8
@@ -36,6 +47,20 @@ COLUMNS = (
     Column("CPU, s", "cpu_seconds"),
     Column("MB", "megabytes"),
     Column("requests", lambda row: f"{row['requests']:,}", str),
+)
+FEEDERS, SESSIONS = 2, 16
+"""The feeders of the job that runs, and the ranks for which each of them has memory."""
+SESSION = 8 << 20
+"""Bytes of memory of a session: the least."""
+PICTURE, PICTURES = 100_000, 192
+"""Bytes of a record in that job, and records of each of its shards; a shard for each rank."""
+SETTLE = 3.0
+"""Seconds in which feeders read ahead as far as their memory allows."""
+RUN_COLUMNS = (
+    Column("what", "what", str),
+    Column("plan", "plan"),
+    Column("run", "run"),
+    Column("run / plan", lambda row: row["run"] / row["plan"]),
 )
 
 
@@ -131,6 +156,94 @@ def listing() -> dict[str, Any]:
     return {"what": "names of a listing", "shards": LISTED, **found}
 
 
+@contextmanager
+def feeders(source: str, ranks: int) -> Iterator[list[Daemon]]:
+    """Run feeders that have memory for these ranks."""
+    features = {"image": {"dtype": "bytes"}, "label": {"dtype": "int64"}}
+    dataset = {"source": source, "index": True, "batch_size": BATCH, "lanes": ranks}
+    dataset |= {"memory_budget": SESSION, "features": features}
+    # Between machines no memory is shared.
+    server: dict[str, Any] = {"memory_budget": SESSION * ranks // FEEDERS, "shared_memory": 0}
+    with ExitStack() as stack:
+        yield [stack.enter_context(daemon({"train": dataset}, **server)) for _ in range(FEEDERS)]
+
+
+def write_pictures(directory: Path, shards: int) -> tuple[str, int]:
+    """Write shards and their index; return the source, and the bytes of all shards."""
+    pixels = bytes(PICTURE)
+    with sr.ShardedWriter(directory / "train.tfrecord", shards=shards, index=True) as writer:
+        writer.write_many({"image": pixels, "label": number} for number in range(shards * PICTURES))
+    found = list(directory.glob("train-*-of-*.tfrecord"))
+    return f"{directory}/train-*.tfrecord", sum(path.stat().st_size for path in found)
+
+
+async def run_job(daemons: Sequence[Daemon], ranks: int) -> dict[str, Any]:
+    """Read an epoch with all ranks; return what feeders took, and the ranks that they refused."""
+    address = ",".join(one.listen.removeprefix("tcp://") for one in daemons)
+    idle = sum(proportional_megabytes(one.pid) for one in daemons)
+
+    async def open_feed(rank: int, **more: float) -> AsyncHealingFeed:
+        route: dict[str, Any] = {"rank": rank, "world_size": ranks, **FRUGAL, **more}
+        return await AsyncHealingFeed.open(f"tcp://{address}/train", **route)
+
+    async def finish(feed: AsyncHealingFeed) -> int:
+        records = 0
+        while True:
+            try:
+                records += len(await feed.receive())
+            except EndOfStream:
+                return records
+
+    async with AsyncExitStack() as stack:
+        feeds = []
+        for rank in range(ranks):
+            feeds.append(await open_feed(rank))
+            stack.push_async_callback(feeds[-1].aclose)
+        refused = 0
+        try:
+            more = await open_feed(0, retry_for=0.0)
+            stack.push_async_callback(more.aclose)
+            await more.receive()
+        except FeedError:
+            refused = 1
+        await asyncio.sleep(SETTLE)
+        full = sum(proportional_megabytes(one.pid) for one in daemons)
+        clients = [len(one.snapshot()["subscriptions"]) for one in daemons]
+        records = sum(await asyncio.gather(*map(finish, feeds)))
+        now = [one.snapshot() for one in daemons]
+    return {
+        "records": records,
+        "refused": refused,
+        "clients": max(clients),
+        "session_mb": (full - idle) / ranks,
+        "requests": sum(one["datasets"]["train"]["fetch"]["requests"] for one in now),
+        "cpu_seconds": sum(usage(one.pid).cpu_seconds for one in daemons),
+    }
+
+
+def job(ranks: int = FEEDERS * SESSIONS) -> list[dict[str, Any]]:
+    """Run a job; return rows of what it took, beside the plan's numbers."""
+    with tempfile.TemporaryDirectory() as directory:
+        source, size = write_pictures(Path(directory), ranks)
+        with feeders(source, ranks) as daemons:
+            before = sum(usage(one.pid).cpu_seconds for one in daemons)
+            found = run_async(run_job(daemons, ranks))
+    if found["records"] != ranks * PICTURES or not found["refused"]:
+        raise AssertionError(f"not every record was read, or a rank too many was served: {found}")
+    # Ranges grow as far as the memory of a session allows.
+    grown = MemoryPlan.divide(SESSION, lanes=1, windows=0, near=True).range_size
+    text = f"hosts={ranks},batch={BATCH * PICTURE},step=1s,dataset={size},range={grown},extra=0"
+    told = {one.name: one.value for one in plan(text).estimates}
+    core = Workload.model_fields["core"].default
+    pairs = {
+        "clients of a feeder": (ranks / FEEDERS, found["clients"]),
+        "requests of an epoch": (told["requests"] * told["time of an epoch"], found["requests"]),
+        "CPU of the feeders, s": (size / core + ranks * OPENING, found["cpu_seconds"] - before),
+        "memory of a session, MB": (SESSION / 1e6, found["session_mb"]),
+    }
+    return [{"what": what, "plan": planned, "run": run} for what, (planned, run) in pairs.items()]
+
+
 @benchmark("fleet", repeat=1)
 @click.option("--shards", "counts", multiple=True, type=int, default=(100_000, 1_000_000))
 def main(_: Run, *, counts: tuple[int, ...]) -> Report:
@@ -141,14 +254,17 @@ def main(_: Run, *, counts: tuple[int, ...]) -> Report:
             rows += cases(Path(directory), shards)
     told = plan(f"batch=1MB,step=1s,shards={LISTED}").estimates
     (pages,) = [one.value for one in told if one.name == "requests of a listing"]
-    aim = Aim(
-        "requests of a listing, beside the plan",
-        "times",
-        1.1,
-        rows[0]["requests"] / pages,
-        least=False,
-    )
-    return Report(table_of(COLUMNS, rows), {"rows": rows}, [aim])
+    say("a job that runs")
+    ran = job()
+    ratios = {"requests of a listing": rows[0]["requests"] / pages} | {
+        row["what"]: row["run"] / row["plan"] for row in ran
+    }
+    aims = [
+        Aim(f"{what}, beside the plan", "times", 1.1, ratio, least=False)
+        for what, ratio in ratios.items()
+    ]
+    tables = f"{table_of(COLUMNS, rows)}\n\n{table_of(RUN_COLUMNS, ran)}"
+    return Report(tables, {"rows": rows, "job": ran}, aims)
 
 
 if __name__ == "__main__":

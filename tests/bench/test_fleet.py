@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.fleet import BATCH, RANKS, RECORDS, list_source, measure, name_of, plan_step, write_index
+from bench.fleet import (
+    BATCH,
+    RANKS,
+    RECORDS,
+    job,
+    list_source,
+    measure,
+    name_of,
+    plan_step,
+    write_index,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,3 +35,12 @@ def test_all_ranks_of_a_step_have_records_of_their_own(tmp_path: Path, shuffle: 
 def test_an_index_of_shards_that_are_not_there_names_them(tmp_path: Path) -> None:
     assert list_source(write_index(tmp_path, 50)) == (50, 1)
     assert name_of(7, 50) == "train-0000007-of-0000050.tfrecord"
+
+
+@pytest.mark.night  # two feeders start
+def test_a_job_runs_as_planned() -> None:
+    rows = {row["what"]: row for row in job(ranks=4)}
+    assert rows["clients of a feeder"]["run"] == 2
+    requests = rows["requests of an epoch"]
+    assert requests["run"] == pytest.approx(requests["plan"], rel=0.1)
+    assert rows["CPU of the feeders, s"]["run"] > 0
