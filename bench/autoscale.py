@@ -63,15 +63,15 @@ class Job(NamedTuple):
 class Rule:
     """The rule of the autoscaler, as docs/how-to/size-a-fleet.md has it."""
 
-    target: float = 0.9
+    target: float = 0.93
     """The part of the cores that should be busy."""
     most_wait: float = 0.75
     """The largest share of waiting that counts: so one step is four times the fleet, at most."""
     tolerance: float = 0.1
     """The part of the fleet below which a difference is left alone."""
-    cool_down: float = 600.0
+    cool_down: float = 300.0
     """Seconds for which the largest of the wanted sizes counts."""
-    slowest: float = 0.1
+    slowest: float = 0.3
     """The part of the fleet that may go in a minute."""
 
     def wanted(self, busy: float, wait: float) -> float:

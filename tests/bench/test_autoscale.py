@@ -50,8 +50,8 @@ def test_one_job_gets_what_it_needs_for_as_long_as_it_runs() -> None:
     job = Job(3600.0, 5 * 3600.0, 64, 1.0)
     day = live([job], 0, Rule())
     sizes = {hour: size for hour, size, _ in day.trace}
-    needed = math.ceil(64 / CORES / Rule().target)
-    assert max(sizes.values()) == needed
+    # Within the tolerance it is left at what suffices.
+    assert 64 / CORES <= max(sizes.values()) <= math.ceil(64 / CORES / Rule().target)
     assert [size for hour, size in sizes.items() if hour > 5.5] == [2] * sum(h > 5.5 for h in sizes)
     assert day.turns <= 0.5
     assert day.stall < 0.02

@@ -150,15 +150,15 @@ def test_cert_manager_s_names_are_those_of_the_services() -> None:
 
 @pytest.mark.parametrize("engine", ["keda", "hpa"])
 def test_a_fleet_that_sizes_itself(engine: str) -> None:
-    values = ("enabled=true", f"engine={engine}", "cores=8", "target=90", "sessions=64")
-    sizes = ("link=3125000000", "coolDown=600", "min=3", "max=40")
+    values = ("enabled=true", f"engine={engine}", "cores=8", "target=93", "sessions=64")
+    sizes = ("link=3125000000", "coolDown=300", "min=3", "max=40")
     objects = chart(*(f"autoscaling.{value}" for value in (*values, *sizes)), "--namespace data")
     by_kind = {one["kind"]: one for one in objects}
     assert "replicas" not in by_kind["Deployment"]["spec"]  # else each upgrade would set them back
     scaler = by_kind["ScaledObject" if engine == "keda" else "HorizontalPodAutoscaler"]
     check(scaler)
     spec, least = scaler["spec"], Rule()
-    rule = {"bytes": "2812500000", "cores": "7.2", "sessions": "64"}
+    rule = {"bytes": "2906250000", "cores": "7.44", "sessions": "64"}
     if engine == "keda":
         behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
         found = {one["metadata"]["query"]: one["metadata"]["threshold"] for one in spec["triggers"]}

@@ -67,6 +67,6 @@ scaleUp:
 scaleDown:
   stabilizationWindowSeconds: {{ .Values.autoscaling.coolDown }}
   policies:
-    - {type: Percent, value: 10, periodSeconds: 60}
+    - {type: Percent, value: 30, periodSeconds: 60}
     - {type: Pods, value: 1, periodSeconds: 60}
 {{- end }}
