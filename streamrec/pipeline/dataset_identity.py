@@ -26,13 +26,14 @@ from streamrec.plan.order.mixture import (
 )
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
-from streamrec.plan.order.window import Windows
+from streamrec.plan.order.window import Windows, bytes_of_shard
 from streamrec.plan.state.fingerprint import (
     AS_IT_COMES,
     AS_KEPT,
     BUCKETS,
     COUNTED,
     DRAWN,
+    FEW_A_WINDOW,
     WINDOWED,
     Fingerprint,
     by_shard,
@@ -246,6 +247,9 @@ class Identity:
         """The kind of order, as a fingerprint names it."""
         self._first_shards = tuple(accumulate(counts[:-1], initial=0))
         self.orders = self._make_orders()
+        self._shard_bytes = self._weigh_shards()
+        if self._shard_bytes:
+            self.kind += FEW_A_WINDOW
         """An order for each component of a mix or each open shard of a lane; else a single one."""
         self.components: Components | None = None
         """The components of a mix; ``None``: nothing is mixed."""
@@ -291,8 +295,25 @@ class Identity:
             seed=seed,
             shuffles=settings.shuffle,
             open_shards=open_shards,
+            shard_bytes=self._shard_bytes,
         )
         return windows if self.record_order is None else ChunkWindows(self.record_order, windows)
+
+    def _weigh_shards(self) -> int:
+        """Return the bytes for which a shard or chunk counts in windows; 0: its records alone.
+
+        Buckets sort by the records' own lengths, and the draws of a mix count by them.
+        """
+        settings, index = self._settings, self._index
+        window = int(settings.shuffle_window)
+        if not settings.shuffle or settings.length_buckets or settings.weights is not None:
+            return 0
+        if self.record_order is None or index is None:
+            return bytes_of_shard(len(self.shards), window)
+        chunks = index.chunks()
+        least = bytes_of_shard(len(chunks.begin), window)
+        # Of larger chunks, windows have few enough.
+        return least if int((chunks.end - chunks.begin).sum()) < least * len(chunks.begin) else 0
 
     @property
     def waiting(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from streamrec.formats.shards.index_names import index_url
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
-from streamrec.plan.order.window import Buckets, Windows
+from streamrec.plan.order.window import Buckets, Windows, bytes_of_shard
 from streamrec.plan.state.position import Position
 from tests.plan.oracle import Oracle, RecordOracle
 
@@ -76,7 +77,10 @@ def oracle(
     open_shards = (
         open_at_once(len(shards), lanes, int(settings.shuffle_window)) if settings.shuffle else 1
     )
-    return Oracle(shards, order, windows_of(settings, lanes, open_shards), keep, buckets)
+    windows = windows_of(settings, lanes, open_shards)
+    if windows is not None and settings.shuffle and buckets is None:
+        windows = replace(windows, shard_bytes=bytes_of_shard(len(shards), windows.total))
+    return Oracle(shards, order, windows, keep, buckets)
 
 
 def windows_of(settings: DatasetSettings, lanes: int, open_shards: int = 1) -> Windows | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, OtherOrder
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.order import window
+from streamrec.stores.base.protocol import in_thread
 from tests.pipeline.small_datasets import (
     contents,
     identities,
@@ -24,7 +27,7 @@ from tests.pipeline.small_datasets import (
     write_index,
 )
 from tests.pipeline.strategies import Shards, orders, shards_of
-from tests.support import examples
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +59,33 @@ def delivered(batches: list[Batch]) -> list[tuple[int, int]]:
 def in_global_batches(ranks: list[list[Batch]]) -> list[Counter[tuple[int, int]]]:
     """Join the ranks' batches of each step, and check that they take as many steps."""
     return [Counter(delivered(list(step))) for step in zip(*ranks, strict=True)]
+
+
+@pytest.mark.parametrize("length", [10, 500], ids=["small chunks", "large chunks"])
+@asynchronous
+async def test_a_window_has_few_small_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    shards = ((length,),) * 60
+    source = write(tmp_path, shards)
+    await in_thread(write_index, source, 1)
+    values = {"lanes": 1, "shuffle": True, "shuffle_window": 1600, "index": True}
+    usual = await Dataset.open(settings_of(source, **values))
+    monkeypatch.setattr(window, "MOST_SHARDS", 8)  # each counts for 200 bytes
+    dataset = await Dataset.open(settings_of(source, **values))
+    oracle = record_oracle(shards, dataset.settings, 1, 1)
+    assert oracle.windows is not None
+    if length == 10:
+        oracle = replace(oracle, windows=replace(oracle.windows, shard_bytes=200))
+        assert [len(each) for each in oracle.windowed(0, 0)] == [4, 4, *[8] * 6, 4]
+    batches = await receive_all(dataset)
+    assert identities(batches) == [(s, i) for _, s, i in oracle.rank(0, 1, range(1))]
+    one, other = (each.fingerprint(1, 1) for each in (usual, dataset))
+    if length == 10:
+        with pytest.raises(OtherOrder, match="few shards a window"):
+            other.check(one)
+    else:
+        other.check(one)
 
 
 @FEW

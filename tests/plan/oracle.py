@@ -75,7 +75,7 @@ class Oracle:
             limit = self.windows.turn(lane, turn) if self.windows is not None else 1
             while open_shard and size < limit:
                 out.append(open_shard.pop(0))
-                size += self._length(out[-1]) + 16
+                size += self._weight(out[-1]) + 16
             turn += 1
         return [record for record in out if self.keep(self._length(record))]
 
@@ -90,6 +90,11 @@ class Oracle:
     def _length(self, record: Record) -> int:
         _, shard, number = record
         return self.shards[shard][number]
+
+    def _weight(self, record: Record) -> int:
+        """Return a record's length, with what its shard counts for if it is the shard's first."""
+        charge = 0 if self.windows is None or record[2] else self.windows.shard_bytes
+        return self._length(record) + charge
 
     @property
     def open_shards(self) -> int:
@@ -114,8 +119,9 @@ class Oracle:
         out: list[tuple[int, int, int]] = []
         number = 0
         while records:
-            lengths = [self.shards[shard][i] for _, shard, i in records]
-            count = records_until(np.array(lengths, np.int64), self.windows.size(lane, number))
+            lengths = [self._length(record) for record in records]
+            weights = np.array([self._weight(record) for record in records], np.int64)
+            count = records_until(weights, self.windows.size(lane, number))
             drawn = self._left(lane, epoch, number, [shard for _, shard, _ in records[:count]])
             if self.buckets is not None:
                 drawn = plainly_bucketed(
@@ -200,7 +206,8 @@ class RecordOracle:
             part = [r for i, r in enumerate(chunk, at) if low <= i < low + count]
             at += len(chunk)
             if part:
-                out.append((part, self.nbytes(chunk) * len(part) // len(chunk)))
+                least = 0 if self.windows is None else self.windows.shard_bytes
+                out.append((part, max(least, self.nbytes(chunk) * len(part) // len(chunk))))
         return out
 
     def lane(self, lane: int, epochs: range) -> list[Record]:

@@ -23,6 +23,8 @@ SHARDS = (
     .filter(any)
 )
 
+SHARD_BYTES = st.sampled_from([0, 0, 50, 300])
+
 
 def entry(name: str, lengths: tuple[int, ...], chunk_bytes: int) -> ShardEntry:
     """Return the index entry of a shard whose records have these lengths, without CRCs."""
@@ -67,5 +69,5 @@ def oracles(draw: st.DrawFn, lanes: st.SearchStrategy[int] | None = None) -> Rec
         count,
         shuffle,
         seed,
-        Windows(window, count, seed) if shuffle else None,
+        Windows(window, count, seed, shard_bytes=draw(SHARD_BYTES)) if shuffle else None,
     )

@@ -191,6 +191,7 @@ class LaneBuilder:
             waits=self.waits,
             number=sublane,
             patience=None if plan.keeps_placeholders else plan.patience(lane),
+            shard_bytes=plan.shard_bytes,
         )
 
 

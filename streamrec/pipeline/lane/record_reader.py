@@ -77,6 +77,8 @@ class RecordReader:
     patience: int | None = None
     """The number of extents of excluded records alone after which the lane fails; ``None``: it ends
     by itself, or gives rows for them."""
+    shard_bytes: int = 0
+    """The bytes for which a shard counts in windows besides its records."""
     ended: bool = False
     """True when no more records will come."""
     _extent: Extent = _BEFORE
@@ -316,7 +318,8 @@ class RecordReader:
             self._crc = behind.item(-1)
         part = part_of(self._extent, block)
         first = part.first_ordinal - block.first_ordinal
-        span = RecordSpan.of(self._extent, part, crcs[first : first + len(part) + 1])
+        crcs = crcs[first : first + len(part) + 1]
+        span = RecordSpan.of(self._extent, part, crcs, shard_bytes=self.shard_bytes)
         self._ready.append(span if part.lost else self._without_excluded(span, part))
 
     def _without_excluded(self, span: RecordSpan, block: RecordBlock) -> RecordSpan:

@@ -52,7 +52,8 @@ class RecordSpan:
     """The extent that they are of; in a mix or with open shards, one with the lane's epoch."""
     rows: RecordRows
     lengths: Indices
-    """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
+    """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included; that of
+    a shard's first record with what the shard counts for in windows."""
     places: RecordPlaces
     numbers: Indices
     """int64 ``[rows]``: the number of each record among the places."""
@@ -60,7 +61,14 @@ class RecordSpan:
     """int64 ``[rows]``: the number of each window in its record; ``None``: rows are records."""
 
     @classmethod
-    def of(cls, extent: Extent, block: RecordBlock, crcs: Indices | None = None) -> Self:
+    def of(
+        cls,
+        extent: Extent,
+        block: RecordBlock,
+        crcs: Indices | None = None,
+        *,
+        shard_bytes: int = 0,
+    ) -> Self:
         """Make a span of all records of a block.
 
         Args:
@@ -68,6 +76,7 @@ class RecordSpan:
             block: The records.
             crcs: int64 ``[records + 1]``: the ``crc`` of the coordinates before each record and
                 after the last; by default they are not known.
+            shard_bytes: Bytes for which a shard counts besides its records: with its first one.
         """
         if crcs is None:
             crcs = np.zeros(len(block) + 1, np.int64)
@@ -79,7 +88,10 @@ class RecordSpan:
             crcs=crcs,
         )
         rows, numbers = RecordRows.from_block(block), rising(0, len(block))
-        return cls(extent, rows, block.lengths, places, numbers)
+        lengths = block.lengths
+        if shard_bytes and len(block) and block.first_ordinal == 0:
+            lengths = np.concatenate([lengths[:1] + shard_bytes, lengths[1:]])
+        return cls(extent, rows, lengths, places, numbers)
 
     def __len__(self) -> int:
         return len(self.rows)

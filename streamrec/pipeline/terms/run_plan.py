@@ -190,6 +190,11 @@ class RunPlan:
         return windows if isinstance(windows, Windows) and windows.open_shards > 1 else None
 
     @property
+    def shard_bytes(self) -> int:
+        """The bytes for which a shard counts in windows besides its records."""
+        return self.windows.shard_bytes if isinstance(self.windows, Windows) else 0
+
+    @property
     def keeps_placeholders(self) -> bool:
         """True if a damaged record leaves a masked row, so that later ones keep their places."""
         return keeps_placeholders(self.settings, self.batch_size)

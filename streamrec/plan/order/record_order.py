@@ -474,6 +474,7 @@ class ChunkWindows:
     def _window_bounds(self, lane: int, epoch: int) -> Numbers:
         """Group extents into windows: each takes extents as long as they fit, and at least one."""
         sizes, before = self.order.weights(lane, epoch)
+        sizes = np.maximum(sizes, self.windows.shard_bytes)
         ends: list[int] = np.cumsum(sizes).tolist()  # there may be 200,000: lists are faster here
         begins = [0]
         while (begin := begins[-1]) < len(ends):

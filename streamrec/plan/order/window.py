@@ -28,6 +28,11 @@ GROWTH = (16, 8, 4)
 """Divisors of the first windows of an epoch, so that the first batch need not wait for a full one.
 The window after them is staggered by lane, so that lanes do not refill all at once."""
 
+MOST_SHARDS = 4096
+"""Shards that a full window of all lanes has at most, or about as many where lanes are many.
+Every shard takes a request: without a limit, the first window of 100,000 shards of a few bytes
+would ask for all of them. A dataset of no more shards needs no limit."""
+
 WINDOW = 0x57494E444F57  # "WINDOW": separates the permutations of windows from those of shards
 
 
@@ -41,6 +46,8 @@ class Windows:
         seed: The seed of the permutations.
         shuffles: ``False`` to keep the records of a window in order.
         open_shards: The shards that each lane has open at once.
+        shard_bytes: Bytes for which a shard counts besides its records, as :func:`bytes_of_shard`
+            gives them; for which a chunk of an index counts at least.
     """
 
     total: int
@@ -48,6 +55,7 @@ class Windows:
     seed: int
     shuffles: bool = True
     open_shards: int = 1
+    shard_bytes: int = 0
 
     def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
         """Return the bytes of frames that close the window, by the record that reaches them.
@@ -111,6 +119,16 @@ class Windows:
     def seed_of(self, lane: int, epoch: int, number: int) -> int:
         """Return the seed of the window's permutation."""
         return seed_of(WINDOW, self.seed, epoch, lane, number)
+
+
+def bytes_of_shard(shards: int, total: int) -> int:
+    """Return the bytes for which each shard counts in windows, so that these end in time.
+
+    Args:
+        shards: The shards of the dataset, or the chunks of its index.
+        total: ``shuffle_window``: bytes over all lanes.
+    """
+    return total // MOST_SHARDS if shards > MOST_SHARDS else 0
 
 
 def records_until(lengths: npt.NDArray[np.int64], missing: int) -> int:

@@ -22,6 +22,7 @@ WINDOWED = "record, even windows:"
 SHARD = "shard"
 AT_ONCE = " at once"
 AS_IT_COMES = ", as it comes"
+FEW_A_WINDOW = ", few shards a window"
 BUCKETS = " length buckets"
 _OPTIONAL = {"stages": "", "mix": "", "mix_changes": ""}
 
@@ -41,7 +42,8 @@ class Fingerprint:
     """``"shard"``, followed by ``", 3 at once"`` where a lane has 3 shards open; or ``"record"``, a
     colon and the digest of the index. Before the colon stands ``", as kept"`` where a filter or
     packs make the lanes' counts unknown, ``", as drawn"`` in a mix without these, otherwise
-    ``", even windows"`` where there are windows."""
+    ``", even windows"`` where there are windows. ``", few shards a window"`` follows where a limit
+    on the shards of a window may count."""
     lanes: int
     shuffle: bool
     seed: int

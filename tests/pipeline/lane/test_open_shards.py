@@ -21,6 +21,7 @@ from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.open_shards import ShardTurn
 from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.plan.order import window
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.state.position import Position
@@ -74,6 +75,11 @@ def everything(shards: Lengths) -> Counter[tuple[int, int]]:
 
 
 class TestARun:
+    @pytest.fixture(autouse=True)
+    def few_shards_a_window(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have shards count in the windows of about every second dataset."""
+        monkeypatch.setattr(window, "MOST_SHARDS", 6)
+
     @FEW
     @given(SHARDS, ORDERS, st.integers(1, 3))
     def test_every_record_once_an_epoch_and_no_epoch_before_the_last_is_over(
@@ -192,7 +198,7 @@ class TestARun:
     async def test_as_many_lanes_as_shards_have_one_open_each(self, tmp_path: Path) -> None:
         dataset = await opened(tmp_path, UNEVEN, lanes=len(UNEVEN), batch_size=4)
         batches = await receive_all(dataset, most=2)
-        assert dataset.fingerprint(4, 1).order == "shard"
+        assert dataset.fingerprint(4, 1).order == "shard, few shards a window"
         assert not batches[-1].next_position.sources.size
         await dataset.aclose()
 
@@ -215,7 +221,9 @@ class TestARun:
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=5, ordered=False)
         batches = await receive_all(dataset)
         assert Counter(identities(batches)) == everything(UNEVEN)
-        assert dataset.fingerprint(5, 1).order == "shard, 4 at once, as it comes"
+        assert (
+            dataset.fingerprint(5, 1).order == "shard, 4 at once, few shards a window, as it comes"
+        )
         rest = await receive_all(dataset, position=position_after(batches[1]))
         assert Counter(identities(batches[:2] + rest)) == everything(UNEVEN)
         await dataset.aclose()
