@@ -28,7 +28,7 @@ from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import in_thread, let_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.config.cache_and_audit import Kept
@@ -350,7 +350,7 @@ class Runs:
 
             self._versions = versions_of(objects, stores.cache)
         self._entries = () if index is None else index.entries
-        self._indexed: dict[int, tuple[int, str | None]] = {}
+        self._unlisted: Container[int] = ()
         self._places = places_of(identity.shards) if self._forecasts else {}
         if self._keeps("pictures", "mapped"):
             from streamrec.pipeline.batch.record_caches import programs
@@ -432,7 +432,7 @@ class Runs:
             LearnedFacts(self._sizes),
             LearnedFacts(self._etags),
             LearnedFacts(self._encodings),
-            indexed=self._indexed,
+            unlisted=self._unlisted,
         )
         shards.entries, shards.excluded = self._entries, self._excluded
         return shards
@@ -465,7 +465,9 @@ class Runs:
         return self._settings.cache is not None and self._settings.cache.of in kinds
 
     def _add_facts_of_the_index(self) -> None:
+        shards = range(len(self._entries))
+        unlisted = {i for i in shards if i not in self._sizes or i not in self._etags}
+        # Mostly all or none: a set of a million takes as much memory as their names.
+        self._unlisted = shards if len(unlisted) == len(shards) else unlisted
         for shard, entry in enumerate(self._entries):
-            if shard not in self._sizes or shard not in self._etags:
-                self._indexed[shard] = entry.size, entry.etag
             self._sizes.setdefault(shard, entry.size)

@@ -50,6 +50,8 @@ _DAMAGED = "so it is damaged or not an index; write it again with `streamrec ind
 
 
 _NONE = np.empty(0, np.int64)
+_FIRST = np.zeros(1, np.int64)
+"""The only chunk's begin and first record in all shards of one chunk: an array takes 112 bytes."""
 
 
 @dataclass(slots=True)  # not frozen, which would make each of a million take five times as long
@@ -296,8 +298,8 @@ def _entries(data: bytes) -> list[ShardEntry]:
             name,
             size,
             count,
-            begins[first:last],
-            firsts[first:last],
+            _places(begins, first, last),
+            _places(firsts, first, last),
             crcs[first:last],
             version or None,
         )
@@ -307,6 +309,10 @@ def _entries(data: bytes) -> list[ShardEntry]:
         for entry in entries:  # one by one, to name it
             check_entry(entry)
     return entries
+
+
+def _places(column: Indices, first: int, last: int) -> Indices:
+    return _FIRST if last - first == 1 and not column[first] else column[first:last]
 
 
 def _names_and_sizes(

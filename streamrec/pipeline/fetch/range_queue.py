@@ -14,7 +14,7 @@ from streamrec.plan.reading.ranges import LARGEST_RANGE, RangeRequest
 from streamrec.stores.base.protocol import same_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.formats.shards.index import ShardEntry
@@ -139,10 +139,10 @@ class Shards:
     """The Content-Encoding of objects that are stored with one."""
     expected: dict[int, int] = field(default_factory=dict)
     """The sizes of shards that a resumed position was in the middle of."""
-    indexed: Mapping[int, tuple[int, str | None]] = field(default_factory=dict)
-    """Size and ETag from the index, for shards whose listing lacks them."""
     entries: Sequence[ShardEntry] = ()
     """The index's entries of all shards; empty without an index."""
+    unlisted: Container[int] = ()
+    """The shards whose listing lacks a size or version, to be compared with the index when read."""
     excluded: Exclusions | None = None
     """The records that are never delivered; ``None``: no list was named."""
     compared: set[int] = field(default_factory=set)
@@ -158,8 +158,8 @@ class Shards:
             StaleIndex: The size or ETag is not the one that was indexed.
         """
         # Once is enough: later answers are of the pinned version.
-        if shard in self.indexed and shard not in self.compared:
-            check_version(info, *self.indexed[shard])
+        if shard in self.unlisted and shard not in self.compared:
+            check_version(info, self.entries[shard].size, self.entries[shard].etag)
             self.compared.add(shard)
         self._check_size(shard, info.size)
         # A size of 0 stays: the shard may be a compressed one that decompressed to nothing.

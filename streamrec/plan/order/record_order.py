@@ -449,8 +449,13 @@ class ChunkWindows:
 
     def lacks(self, missing: int) -> int:
         """Return about how many bytes the window lacks, for ``missing`` records."""
+        return missing * self._bytes // max(1, self.order.records)
+
+    @cached_property
+    def _bytes(self) -> int:
+        # Kept: lanes ask often, and the sum of a million takes a millisecond.
         table = self.order.table
-        return missing * int((table.end - table.begin).sum()) // max(1, self.order.records)
+        return int((table.end - table.begin).sum())
 
     def permutation(
         self, lane: int, epoch: int, number: int, shards: npt.NDArray[np.int32]

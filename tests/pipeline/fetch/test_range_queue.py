@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import ObjectChanged, StaleIndex
+from streamrec.formats.shards.index import ShardEntry
 from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import Demand, LearnedFacts, RangeQueue, RangeRead, Shards
 from streamrec.plan.order.shard_order import Extent
@@ -225,7 +226,8 @@ def test_a_shard_of_another_size_is_not_gone_on_with() -> None:
 def test_an_index_of_another_version_is_stale(
     info: ObjectInfo, etag: str | None, words: str
 ) -> None:
-    shards = Shards([URL], indexed={0: (7, etag)})
+    entry = ShardEntry("x", 7, 1, [0], [0], [0], etag)
+    shards = Shards([URL], entries=[entry], unlisted=[0])
     if words:
         with pytest.raises(StaleIndex, match=words):
             shards.learn(0, info)
