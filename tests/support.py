@@ -8,6 +8,8 @@ import os
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +32,27 @@ def examples(number: int) -> int:
     the property takes where there are Hypothesis' hundred.
     """
     return max(min(number, FEWEST_EXAMPLES), number * settings().max_examples // 100)
+
+
+class Deferred:
+    """A module that is imported when something of it is used.
+
+    Every worker of pytest-xdist collects every test, but only the one that runs these needs it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks for marks of its own on all that a module has
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)
+
+
+torch: Any = Deferred("torch")
+has_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+IN_TORCHS_WORKER = pytest.mark.xdist_group("torch")
+"""Mark of tests that use PyTorch in their own process: one worker imports it for all of them."""
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

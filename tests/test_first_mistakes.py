@@ -12,6 +12,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError, FunctionFailed, StoreError, WrongFeatureType
+from tests.support import IN_TORCHS_WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +164,7 @@ def test_a_loader_of_a_path_is_refused_at_once() -> None:
         as_loader("x.tfrecord")  # type: ignore[arg-type]
 
 
+@IN_TORCHS_WORKER
 def test_a_device_that_this_torch_has_not(shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from streamrec.adapters.torch import as_loader

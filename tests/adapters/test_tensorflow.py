@@ -10,8 +10,9 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
-from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, tf
 from tests.pipeline.small_datasets import write_index
+from tests.support import Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

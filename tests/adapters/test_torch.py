@@ -19,12 +19,12 @@ from streamrec.streams import handle
 from tests.adapters.torch_shards import FEW
 from tests.by_day import at_night, is_day
 from tests.pipeline.small_datasets import write, write_index
+from tests.support import has_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SHARDS = ((40,) * 9, (30,) * 8)
-has_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 has_torchdata = pytest.mark.skipif(find_spec("torchdata") is None, reason="torchdata is not there")
 
 

@@ -1,6 +1,5 @@
 """The loader in one process: batches, state, epochs, and what runs ahead of the trainer."""
 
-# ruff: noqa: E402 - torch may not be there
 from __future__ import annotations
 
 import json
@@ -10,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
-from streamrec.adapters.torch.loader import Mover
 from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
 from tests.adapters.torch_shards import FEATURES, FEW, write_examples
 from tests.by_day import stops
+from tests.support import IN_TORCHS_WORKER, has_torch, torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
 
+    from streamrec.adapters.torch.loader import Mover
+
+pytestmark = [has_torch, IN_TORCHS_WORKER]
 RECORDS, SIZE = 22, 4
 STEPS = 6
 
@@ -42,10 +42,14 @@ def ids(batches: Any) -> list[list[int]]:
     return [batch["id"].tolist() for batch in batches]
 
 
-class Ahead(Mover):
-    """Reads ahead as for a GPU, and leaves the batches where they are."""
+def ahead_of_use() -> Mover:
+    """Return a mover that reads ahead as for a GPU, and leaves the batches where they are."""
+    from streamrec.adapters.torch.loader import Mover
 
-    ahead = True
+    class Ahead(Mover):
+        ahead = True
+
+    return Ahead(None)
 
 
 def loader_of(
@@ -53,7 +57,7 @@ def loader_of(
 ) -> Any:
     loader = as_loader(opened(source, **values), restart=restart)
     if ahead:
-        loader._mover = Ahead(None)
+        loader._mover = ahead_of_use()
     return loader
 
 
@@ -235,7 +239,7 @@ class TestOrder:
     ) -> None:
         stream = opened(source, batch_size=size)
         loader = as_loader(stream)
-        loader._mover = Ahead(None) if ahead else loader._mover
+        loader._mover = ahead_of_use() if ahead else loader._mover
         first = ids(islice(loader, 3))
         stream.rewind()
         assert ids(islice(loader, 3)) == first
@@ -282,7 +286,7 @@ def test_a_loop_without_gradients_that_goes_on_is_warned_of(source: str) -> None
 def pairs_of(source: str, *, ahead: bool = False, inputs: Any = "x", **values: Any) -> Any:
     loader = as_loader(opened(source, **values), inputs=inputs, targets="id")
     if ahead:
-        loader._mover = Ahead(None)
+        loader._mover = ahead_of_use()
     return loader
 
 
@@ -408,8 +412,12 @@ class TestLength:
         assert len(list(loader)) == STEPS
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 class TestCuda:
+    @pytest.fixture(autouse=True)
+    def _device(self) -> None:
+        if not torch.cuda.is_available():
+            pytest.skip("there is no CUDA device")
+
     def test_batches_arrive_on_the_device(self, source: str) -> None:
         here, there = as_loader(opened(source)), as_loader(opened(source), device="cuda")
         for batch, moved in zip(here, there, strict=True):
@@ -460,7 +468,7 @@ def test_an_error_comes_in_its_turn(tmp_path: Path) -> None:
     path.write_bytes(data)
     features = {"id": sr.FixedLenFeature((), "int64")}
     loader: Any = as_loader(sr.open(str(path), features, batch_size=2, engine="thread"))
-    loader._mover = Ahead(None)
+    loader._mover = ahead_of_use()
     there = iter(loader)
     assert ids([next(there), next(there)]) == [[0, 1], [2, 3]]
     for _ in range(2):

@@ -1,6 +1,5 @@
 """Single records for a trainer, and the batches that are collated of them."""
 
-# ruff: noqa: E402 - torch may not be there
 from __future__ import annotations
 
 import pickle
@@ -8,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
 import streamrec as sr
 from streamrec.adapters.huggingface import as_dataset, collate
 from streamrec.errors import ConfigError, WrongFeatureType
 from tests.adapters.torch_shards import FEATURES, write_examples
+from tests.support import IN_TORCHS_WORKER, has_torch, torch
 
 if TYPE_CHECKING:
     from streamrec.adapters.torch.records import Records
 
+pytestmark = [has_torch, IN_TORCHS_WORKER]
 RECORDS = 22
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torchdata", reason="torchdata is not installed")
-
-from torchdata.stateful_dataloader import StatefulDataLoader
-
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
 from tests.adapters.torch_shards import write_examples
+from tests.support import IN_TORCHS_WORKER, Deferred
 
+stateful: Any = Deferred("torchdata.stateful_dataloader")
 # torchdata calls a function of torch that is deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+pytestmark = [
+    pytest.mark.skipif(find_spec("torchdata") is None, reason="torchdata is not installed"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+    IN_TORCHS_WORKER,
+]
 RECORDS, STEPS = 22, 6
 
 
@@ -36,7 +39,7 @@ def loader_of(source: str) -> Any:
         shuffle_window=300,
         engine="thread",
     )
-    return StatefulDataLoader(as_loader(stream), batch_size=None)
+    return stateful.StatefulDataLoader(as_loader(stream), batch_size=None)
 
 
 def ids(batches: Any) -> list[list[int]]:

@@ -13,6 +13,7 @@ from streamrec.stores.base.protocol import read_range
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
 from tests.pipeline.small_datasets import write_index
+from tests.support import IN_TORCHS_WORKER
 
 PLAIN = ("--set", "batch_size=4", "--set", "index=true")
 SET = (*PLAIN, "--set", "shuffle=true", "--set", "seed=7")
@@ -194,6 +195,7 @@ def test_an_absolute_name_of_a_shard_whose_source_is_relative(
     assert cli(*named, "--set", f"exclude={excluded}").object["is_excluded"] is True
 
 
+@IN_TORCHS_WORKER
 def test_a_checkpoint_of_torch(source: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     values: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7, "index": True}
@@ -215,6 +217,7 @@ def test_a_checkpoint_of_torch(source: str, tmp_path: Path) -> None:
     assert cli("which", source, "--step", 2, *SET, "--state", path) == expected
 
 
+@IN_TORCHS_WORKER
 def test_a_checkpoint_that_holds_objects(source: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     path = tmp_path / "checkpoint.pt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,27 +13,12 @@ from hypothesis import strategies as st
 
 from streamrec.errors import StreamrecError
 from streamrec.values.columns import BytesColumn, Ragged, Sparse
-from tests.support import examples
+from tests.support import Deferred, examples
 
 if find_spec("tensorflow") is None:
     reason = "TensorFlow is not installed: tests/data holds what it gave instead"
     pytest.skip(reason, allow_module_level=True)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-class Deferred:
-    """A module that is imported when something of it is used.
-
-    Every worker of pytest-xdist collects every test, but only the one that runs these needs it.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # pytest looks for marks of its own on all that a module has
-            raise AttributeError(name)
-        return getattr(import_module(self._name), name)
 
 
 tf: Any = Deferred("tensorflow")

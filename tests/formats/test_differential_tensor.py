@@ -15,8 +15,8 @@ from streamrec.formats.examples.example import encode_sequence_example
 from streamrec.formats.tensor import parse_tensor, serialize_tensor
 from streamrec.formats.tensor_types import decode_raw
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
-from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
-from tests.support import examples
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, tf
+from tests.support import Deferred, examples
 
 pytestmark = [IN_ONE_WORKER, pytest.mark.both_kernels]
 

@@ -22,6 +22,7 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.functions import sent_functions
 from streamrec.feeder.functions.function_code import is_own
 from streamrec.feeder.functions.sent_functions import SentFunctions, identity_of, unpickle
+from tests.support import IN_TORCHS_WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -346,6 +347,7 @@ def test_a_generator_of_its_own_is_no_obstacle(program: Any) -> None:
     assert unpickle(sent(function).data)["map"](None) == function(None)
 
 
+@IN_TORCHS_WORKER
 def test_torchs_generator(program: Any) -> None:
     torch = pytest.importorskip("torch")
 

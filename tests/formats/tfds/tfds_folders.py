@@ -11,7 +11,8 @@ import pytest
 
 import streamrec as sr
 from streamrec.values.columns import BytesColumn, Ragged
-from tests.formats.beside_tensorflow import Deferred, tf
+from tests.formats.beside_tensorflow import tf
+from tests.support import Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,20 +1,17 @@
 """Batches as tensors; those of a loader are in tests/adapters/test_torch_loader.py."""
 
-# ruff: noqa: E402 - torch may not be there
-
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import BytesColumn, Ragged
+from tests.support import IN_TORCHS_WORKER, has_torch, torch
+
+pytestmark = [has_torch, IN_TORCHS_WORKER]
 
 
 @pytest.fixture
@@ -44,12 +41,12 @@ def test_they_keep_what_is_known_about_the_rows(batch: Batch) -> None:
     assert tensors.next_position is batch.next_position
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, "float16", {"x": torch.float16}])
-def test_what_is_cast_is_copied(batch: Batch, dtype: Any) -> None:
-    tensors = batch.to_torch(dtype)
-    assert tensors["x"].dtype == torch.float16
-    assert tensors["rows"].dtype == torch.int64
-    assert batch["x"].dtype == np.float32
+def test_what_is_cast_is_copied(batch: Batch) -> None:
+    for dtype in (torch.float16, "float16", {"x": torch.float16}):
+        tensors = batch.to_torch(dtype)
+        assert tensors["x"].dtype == torch.float16
+        assert tensors["rows"].dtype == torch.int64
+        assert batch["x"].dtype == np.float32
 
 
 def test_a_feature_that_is_not_there_is_refused(batch: Batch) -> None:
