@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 150
+PATIENCE = 400
 """Seconds for a program, on a machine that has much else to do."""
 
 pytestmark = [

@@ -123,7 +123,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         with streaming(tmp_path) as process:
             children = children_of(process)
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=100)
     finally:
         signal.signal(signal.SIGINT, before)
     assert (process.returncode, err) == (130, b"")
@@ -135,5 +135,5 @@ def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     with streaming(tmp_path) as process:
         children = children_of(process)
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=100)
     assert_ended(children)

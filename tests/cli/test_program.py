@@ -261,7 +261,7 @@ def test_ctrl_c_while_waiting_for_the_store(store: DevStore) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=100)
     assert (process.returncode, err) == (130, b"")
 
 
@@ -270,7 +270,7 @@ def test_a_closed_pipe_is_quiet() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(100) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
 

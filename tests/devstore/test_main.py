@@ -47,7 +47,7 @@ def test_it_serves_a_directory_until_a_signal(tmp_path: Path, number: signal.Sig
         assert line["pid"] == process.pid
         assert fetch(line["endpoint"] + "/b/k") == b"data"
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(100) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
@@ -69,7 +69,7 @@ def test_it_ends_with_its_standard_input() -> None:
         process.stdin.flush()
         assert process.poll() is None
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(100) == 0
 
 
 def test_all_settings_reach_the_store(tmp_path: Path) -> None:

@@ -493,7 +493,7 @@ def test_the_end_closes_tls_connections_whose_clients_do_not(tmp_path: Path) -> 
         assert client.recv(1000).startswith(b"HTTP/1.1 40")
     # Below TLS, where nothing answers the server's goodbye.
     with socket.socket(fileno=client.detach()) as bare:
-        bare.settimeout(10)
+        bare.settimeout(100)
         with contextlib.suppress(ConnectionResetError):
             while bare.recv(1000):
                 pass

@@ -108,7 +108,7 @@ def test_none_is_in_anything_that_is_said(
             process.send_signal(number)
             until(lambda words=words: words in Path(log.name).read_text())  # type: ignore[misc]
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(100) == 0
         said.append(Path(log.name).read_text())
     everything = "\n".join(said)
     for expected in ("the handshake of TLS failed", "the token is wrong", "a client has gone"):

@@ -239,7 +239,7 @@ def _answers(feeder: Any, token: str) -> bytes:
         contextlib.closing(BlockingFeed.open(Tapped(fileno=ours.detach()), token=token)),
     ):
         pass
-    serving.result(20)
+    serving.result(100)
     return bytes(received)
 
 

@@ -381,7 +381,7 @@ class TestBlockingFeed:
                     np.testing.assert_array_equal(
                         values, fake_dataset.batch(step, size=100_000)["values"]
                     )
-            serving.result(10)
+            serving.result(100)
 
     @pytest.mark.parametrize(("kind", "credit"), [("tcp", 64 << 20), ("unix", 16 << 20)])
     def test_less_is_on_its_way_on_one_machine(

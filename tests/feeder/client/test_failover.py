@@ -374,11 +374,11 @@ def after_looks(names: Names, count: int, known: Sequence[Address]) -> list[list
     for _ in range(count):
         now += 2 * LOOK_EVERY
         assert watched.changed(now) is None  # it does not wait for the look
-        assert names.looked.wait(10)
+        assert names.looked.wait(100)
         names.looked.clear()
         for thread in threading.enumerate():
             if thread.name == "streamrec-look":
-                thread.join(10)
+                thread.join(100)
         found = watched.changed(now)
         told.append(None if found is None else list(found))
     return told

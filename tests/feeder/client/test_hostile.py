@@ -223,7 +223,7 @@ def talk(feeder: ServedFeeder, hello: Hello, subscribe: Subscribe) -> list[Messa
             if any(isinstance(one, Welcome) for one in new):
                 for message in (subscribe, Credit(1 << 30)):
                     ours.sendall(b"".join(machine.send(message)))
-    serving.result(20)
+    serving.result(100)
     return heard
 
 
