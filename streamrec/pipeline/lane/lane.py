@@ -163,7 +163,7 @@ class Lane:
         self._row -= first
         if first < len(span):
             rows = span.rows.part(first, None) if first else span.rows
-            self._give(Segment(rows, span.extent.epoch, span.ends[first:].__getitem__))
+            self._give(Segment(rows, span.extent.epoch, span.ends_from(first)))
 
     def _end_epoch(self, following: Coordinates) -> None:
         """Give the records that are held; the lane goes on at ``following``."""

@@ -119,6 +119,12 @@ class RecordSpan:
             ends[row] = self.before(row)._replace(row=self.inside.item(row) + 1).numbers
         return ends
 
+    def ends_from(self, first: int) -> Callable[[int], Sequence[int] | Indices]:
+        """Return a function of the lane's coordinates after a row, counted from ``first`` on."""
+        if self.inside is None:
+            return LaneEnds(self.places, self.numbers[first:], self.extent)
+        return self.ends[first:].__getitem__
+
     def whole(self, count: int) -> int:
         """Return the least number of first rows, ``count`` or more, that are whole records."""
         if self.inside is None or count == len(self):
@@ -166,6 +172,37 @@ class RecordSpan:
         """Return the records from ``first`` to before ``last``."""
         rows, part = self.rows.part(first, last), slice(first, last)
         return replace(self, rows=rows, lengths=self.lengths[part], numbers=self.numbers[part])
+
+
+ASKED_ALONE = 64
+"""Rows of which one is asked for alone: to look it up costs as much as a share of them all."""
+
+
+class LaneEnds:
+    """The lane's coordinates after rows, where a large batch asks for one in many.
+
+    Args:
+        places: The coordinates around records.
+        numbers: int64 ``[rows]``: the number of each record among them.
+        extent: The extent that they are of.
+    """
+
+    __slots__ = ("_all", "_alone", "_extent", "_numbers", "_places")
+
+    def __init__(self, places: RecordPlaces, numbers: Indices, extent: Extent) -> None:
+        self._places, self._numbers, self._extent = places, numbers, extent
+        self._alone = len(numbers) // ASKED_ALONE
+        self._all: Indices | None = None
+
+    def __call__(self, row: int) -> Sequence[int] | Indices:
+        """Return the coordinates after a row, as numbers."""
+        if self._alone > 0:
+            self._alone -= 1
+            return self._places.after(self._numbers.item(row), self._extent).numbers
+        if self._all is None:
+            self._all = self._places.ends(self._numbers, self._extent)
+        end: Indices = self._all[row]
+        return end
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from streamrec.errors import MalformedPosition, StoreUnavailable
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane, WindowLane
 from streamrec.pipeline.lane.record_reader import lead
-from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.pipeline.lane.record_span import ASKED_ALONE, RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import Buckets, Windows
@@ -105,6 +105,19 @@ def test_rows_that_were_delivered_are_not_given_again(row: int) -> None:
     lane = lane_of(*spans(frozenset()), start=BEGINNING._replace(row=row), windows=None)
     assert numbers_given(lane) == list(range(row, 8))
     assert places(lane) == [Coordinates(0, 20 * n, n) for n in range(row + 1, 9)]
+
+
+@given(st.lists(st.integers(0, 2 * ASKED_ALONE + 2), min_size=1, max_size=5), st.integers(0, 3))
+def test_coordinates_after_rows_are_the_same_one_by_one_and_all_at_once(
+    asked: list[int], first: int
+) -> None:
+    count = first + 2 * ASKED_ALONE + 3
+    offsets = 20 * np.arange(count) + 12
+    block = RecordBlock(np.zeros(20 * count, np.uint8), offsets, np.full(count, 4), 0, 7, 100)
+    span = RecordSpan.of(Extent(0, 0, 0), block, np.arange(count + 1))
+    end = span.ends_from(first)
+    for row in asked:
+        assert list(end(row)) == span.ends[first + row].tolist() == span.after(first + row).numbers
 
 
 @given(st.frozensets(st.integers(0, 7)), st.booleans(), st.booleans(), st.sampled_from([0, 5]))
