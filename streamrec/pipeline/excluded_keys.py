@@ -120,9 +120,9 @@ REMEDIES = {
     KEYS: (
         "index of the values",
         "--key",
-        ", or list the records with `streamrec which --key {feature} --values FILE`",
+        "list the records with `streamrec which --key {feature} --values FILE`",
     ),
-    LENGTHS: ("index of the lengths", "--lengths", ""),
+    LENGTHS: ("index of the lengths", "--lengths", "leave balance out"),
 }
 """The name of each object beside an index, the option that writes it, and what else can be done."""
 
@@ -155,11 +155,11 @@ async def read_companion(
                 # One byte more than it may have, so that a larger one is refused.
                 data = await read_beside(stores, url, beside, LARGEST + 1, what=what, remedy=remedy)
             if len(data) > LARGEST:
-                raise ConfigError(f"{masked(url)} has more than {LARGEST} bytes{otherwise}")
+                raise ConfigError(f"{masked(url)} has more than {LARGEST} bytes; {otherwise}")
             return data, url
     raise ObjectNotFound(
         f"there is no {what} of {feature!r}; write it with `streamrec index {option} "
-        f"{feature}`{otherwise}",
+        f"{feature}`, or {otherwise}",
         url=key_url(places[0], feature, ending),
     )
 
