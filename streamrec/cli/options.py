@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -224,6 +225,11 @@ dest_option = click.option(
 )
 
 
+_split_option = click.option(
+    "--split",
+    metavar="NAME",
+    help="Read this split of the TFDS folder that URL names; train+test and all are several.",
+)
 _CONFIG = click.Path(dir_okay=False, path_type=Path)
 _STREAM_OPTIONS = (
     click.option(
@@ -254,6 +260,23 @@ def stream_options(verb: Verb) -> Verb:
 
 def shard_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments and options of all verbs that read shards, after the verb's own."""
-    for add in (debug_option, storage_option, record_option, urls_argument):
-        verb = add(verb)
-    return verb
+
+    @wraps(verb)
+    def read(*arguments: Any, urls: tuple[str, ...], split: str | None, **others: Any) -> None:
+        shards = urls if split is None else _of_folder(urls, split, others["storage_options"])
+        verb(*arguments, urls=shards, **others)
+
+    whole: Callable[..., None] = read
+    for add in (debug_option, storage_option, record_option, _split_option, urls_argument):
+        whole = add(whole)
+    return whole
+
+
+def _of_folder(urls: tuple[str, ...], split: str, options: dict[str, Any]) -> tuple[str, ...]:
+    """Return the shards of a TFDS folder's splits, as texts that stand for nothing else."""
+    from streamrec.config.places import escape
+    from streamrec.streams.sources import shards
+
+    if len(urls) != 1:
+        raise click.UsageError(f"--split is of one TFDS folder, and there are {len(urls)} URLs")
+    return tuple(map(escape, shards(urls[0], split=split, storage_options=options)))

@@ -190,6 +190,11 @@ def index(*, as_json: bool, **options: Any) -> None:
     --key writes a second object beside it, by which exclude and which --find take values;
     --lengths writes one by which balance deals the rows of a batch to ranks.
     """
+    split = click.get_current_context().params["split"] or ""
+    if split == "all" or {*split} & {*"+["}:
+        raise click.UsageError(
+            f"an index describes one whole split, and --split is {split}; write one for each split"
+        )
     facts = _write_index(**options)
     if as_json:
         print_json(facts)

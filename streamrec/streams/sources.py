@@ -34,23 +34,34 @@ if TYPE_CHECKING:
     from streamrec.plan.state.resume_point import ResumePoint
 
 
-def shards(source: Source, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+def shards(
+    source: Source,
+    *,
+    split: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
     """List the shards that a source names, sorted: ``streamrec.shards``.
 
-    Only globs ask the store. Single names are not looked up.
+    Only globs ask the store. Single names are not looked up. Of a TFDS folder, its documents tell
+    the shards, which stand in the order of the split.
 
     Args:
         source: As for ``streamrec.open``.
+        split: As for ``streamrec.open``, with whole shards alone.
         storage_options: fsspec's, for the source's filesystem.
 
     Raises:
-        ObjectNotFound: A glob matches nothing.
+        ObjectNotFound: A glob matches nothing, or the source is not a TFDS folder.
         StoreError: The store cannot list.
-        ConfigError: The source cannot be understood.
+        ConfigError: The source cannot be understood, or the split ends inside a shard.
     """
-    texts, options = source_texts(source), options_of(storage_options)
+    options = options_of(storage_options)
     with Bridge() as loop:
-        return loop.call(_shards(texts, options))
+        if split is None:
+            return loop.call(_shards(source_texts(source), options))
+        folder: Any = source
+        place = absolute_source(place_text(folder))
+        return loop.call(_split_shards(place, split, absolute_options(options)))
 
 
 async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]:
@@ -61,6 +72,25 @@ async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]
         return [info.url for info in await stores.resolve(source)]
     finally:
         await stores.aclose()
+
+
+async def _split_shards(folder: str, split: str, options: Mapping[str, Any]) -> list[str]:
+    from streamrec.pipeline.tfds_folder import read_info, split_shards
+    from streamrec.stores.open import Stores
+
+    stores = Stores(options)
+    try:
+        found = split_shards(await read_info(stores, folder), folder, split)
+    finally:
+        await stores.aclose()
+    if not all(part.is_whole for part in found.parts):
+        raise ConfigError(
+            f"split {split!r} ends inside a shard, and whole shards are read here; name a whole "
+            "split, or slice by shards, as in 'train[:3shard]'"
+        )
+    # An index describes all shards of a split: empty ones, of which nothing is read, too.
+    whole = [info for shards in found.wholes for info in shards]
+    return [info.url for info in (found.objects if "[" in split else whole)]
 
 
 def infer_features(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from streamrec.cli.program import program
 from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, SECONDS, assert_one_sentence, environment, verbs_of
 from tests.cli.support import streamrec as cli
+from tests.pipeline.made_folders import ids_of, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -329,3 +331,30 @@ def test_an_option_without_an_effect_is_refused(
 ) -> None:
     words = f"{option} has no effect {'' if when[0] == '-' else when}"
     assert_one_sentence(cli(*arguments), 2, words, when, "leave it out")
+
+
+def test_verbs_read_a_split_of_a_folder(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "a{b}")  # a name that a pattern would change
+    assert streamrec.shards(folder, split="train")[1:] == [
+        f"{folder}/made-train.tfrecord-0000{shard}-of-00004" for shard in (1, 2, 3)
+    ]
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(program, [words[0], str(folder), "--split", *words[1:]])
+
+    printed = run("cat", "test+train[1shard]", "--features", "id").stdout
+    ids = [json.loads(line)["id"][0] for line in printed.splitlines()]
+    assert ids == [*ids_of("test"), *ids_of("train")[4:11]]
+    assert run("index", "train").exit_code == 0
+    assert json.loads(run("verify", "train", "--json").stdout)["index"]["faults"] == []
+    settings: Any = {"split": "train", "index": True, "batch_size": 17, "engine": "thread"}
+    with streamrec.open(folder, **settings) as stream:
+        assert sorted(next(stream)["id"].tolist()) == ids_of("train")
+    for words, why in (
+        (("cat", "train[:2]"), "ends inside a shard"),
+        (("cat", "trian"), "did you mean 'train'"),
+        (("index", "all"), "describes one whole split"),
+        (("verify", "train", "x"), "one TFDS folder, and there are 2 URLs"),
+    ):
+        failed = run(*words)
+        assert why in failed.output + str(failed.exception)
