@@ -119,6 +119,11 @@ _NOT_READ = {
     "QOI": b"qoif",
 }
 """Patterns of the first bytes of other formats."""
+_FORMATS = [
+    (name, re.compile(pattern, re.DOTALL))
+    for name, pattern in ({name: one[1] for name, one in _READERS.items()} | _NOT_READ).items()
+]
+"""The names of all these formats, and their patterns."""
 _STILL = ("JPEG", "PNG", "GIF")
 
 
@@ -312,10 +317,13 @@ def read_picture(
 
 def format_of(contents: Bytes) -> str:
     """Return the name of a picture's format, by its first bytes; ``""`` if it is not known."""
-    patterns = {name: pattern for name, (_, pattern) in _READERS.items()} | _NOT_READ
     # The longest pattern has 12 bytes.
     first = bytes(memoryview(contents)[:12])
-    return next((name for name in patterns if re.match(patterns[name], first, re.DOTALL)), "")
+    # Called for each picture, most of which are of the first formats.
+    for name, pattern in _FORMATS:
+        if pattern.match(first):
+            return name
+    return ""
 
 
 def encode_jpeg(image: Any, quality: int = 95) -> bytes:

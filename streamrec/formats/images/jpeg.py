@@ -299,7 +299,8 @@ def _bounds(octets: bytes) -> Iterator[tuple[int, int]]:
     # Behind the two bytes that begin every picture.
     at = octets.find(b"\xff", 2)
     while 0 <= at < len(octets) - 4:
-        marker, size = octets[at + 1], int.from_bytes(octets[at + 2 : at + 4], "big")
+        # Computed here: a call for each segment of each picture is noticed.
+        marker, size = octets[at + 1], octets[at + 2] << 8 | octets[at + 3]
         if marker in _ALONE:
             at = octets.find(b"\xff", at + 1)
             continue
