@@ -25,7 +25,8 @@ from typing import Any
 
 import click
 
-from bench.harness import PATH, now, say, seal, table, write_json
+from bench.cases import say
+from bench.harness import PATH, now, seal, table, write_json
 from bench.machine import ROOT, describe
 from bench.suite import RESULTS, TABLES, Table
 

@@ -18,20 +18,9 @@ from typing import Any, NamedTuple
 import click
 
 from bench import datasets
+from bench.cases import RATE, Case, Comparison, Result, ratio
 from bench.datasets import Dataset, reading_figures
-from bench.harness import (
-    PEERS,
-    RATE,
-    Case,
-    Column,
-    Comparison,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    ratio,
-    table_of,
-)
+from bench.harness import PEERS, Column, Report, Run, benchmark, table_of
 from bench.machine import module_versions
 from bench.peers import Peers, find_peers
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 import streamrec as sr
+from bench.cases import say
 from bench.datasets import write_shards
-from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
+from bench.harness import Column, Report, Run, benchmark, run_async, table_of
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.stages import WaitClock

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bench.cases import say
 from bench.charts import OWN, draw_lines
-from bench.harness import Aim, Column, Report, Run, benchmark, say, table_of
+from bench.harness import Aim, Column, Report, Run, benchmark, table_of
 from bench.machine import ROOT
 
 if TYPE_CHECKING:

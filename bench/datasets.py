@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import RATE, Failure, say
+from bench.cases import RATE, Failure, say
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from bench.harness import Column, Report, Run, benchmark, say, table_of
+from bench.cases import say
+from bench.harness import Column, Report, Run, benchmark, table_of
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature

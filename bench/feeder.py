@@ -1,8 +1,8 @@
 """The feeder beside other ways to bring batches from one process to another, on loopback.
 
 Systems: streamrec's feeder over TCP, over a Unix socket with shared memory, and over TLS;
-streamrec's engine process; tf.data service; pyarrow Flight; torch's DataLoader with workers; and
-the same bytes by bare ``sendall`` and ``recv_into``. Clients and servers are processes apart.
+streamrec's engine process; tf.data service; pyarrow Flight; and the same bytes by bare ``sendall``
+and ``recv_into``. Clients and servers are processes apart.
 
 *ready*: a few batches are sent again and again, so that only the way counts. *shards*: local shards
 are read, checked, and parsed or not. The systems of a group take turns in each round, and no other
@@ -24,6 +24,7 @@ import click
 
 import streamrec as sr
 from bench import datasets, machine
+from bench.cases import RATE, Failure, say
 from bench.datasets import Dataset
 from bench.feeder_systems import (
     BARE,
@@ -39,20 +40,14 @@ from bench.feeder_systems import (
 )
 from bench.feeding.clients import nbytes
 from bench.harness import (
-    AIMS,
     PEERS,
-    RATE,
     Aim,
-    Column,
-    Failure,
     Report,
     Run,
     benchmark,
     now,
     number,
-    say,
     table,
-    table_of,
 )
 from bench.readers.streams import specs
 from bench.services import self_signed
@@ -106,11 +101,10 @@ def main(run: Run, *, seconds: float, peers_python: str, **chosen: Any) -> Repor
         "peers": versions,
         "settings": {"rounds": run.repeat, "seconds": seconds},
         "loads": {one.name: {"batch_size": one.batch_size, "bytes": one.nbytes} for one in loads},
-        "aims": [aim.facts() for aim in aims],
         "rows": [cell.facts() for cell in cells],
     }
     failed = any(cell.failure for cell in cells)
-    return Report(f"{where(versions)}\n\n{as_markdown(cells, aims)}", facts, failed=failed)
+    return Report(f"{where(versions)}\n\n{as_markdown(cells)}", facts, aims, failed=failed)
 
 
 def loads_of(data: Path, kinds: Sequence[str], size: float) -> Iterator[Load]:
@@ -320,26 +314,10 @@ def cpu_seconds(pids: Iterable[int]) -> Mapping[int, float]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def as_markdown(cells: Sequence[Cell], aims: Sequence[Aim]) -> str:
-    """Return the tables, the ratios first."""
+def as_markdown(cells: Sequence[Cell]) -> str:
+    """Return the ratios of each part."""
     text = [section for part in HEADINGS for section in _ratios(part, cells)]
-    if aims:
-        text += ["### Aims", table_of(AIMS, aims)]
-    everything = (
-        Column("", lambda cell: f"{cell.part}, {cell.load.name}: {cell.system.name}", str),
-        Column("MB/s", _rate),
-        Column("records/s", lambda cell: cell.median("records_per_second")),
-        Column("of bare", lambda cell: _of_bare(cell, cells)),
-        Column("server, s/GB", lambda cell: cell.median("server_cpu")),
-        Column("client, s/GB", lambda cell: cell.median("client_cpu")),
-        Column("p50, ms", lambda cell: _milliseconds(cell.wait(0.5))),
-        Column("p99, ms", lambda cell: _milliseconds(cell.wait(0.99))),
-    )
-    return "\n\n".join([*text, "### Everything", table_of(everything, cells)])
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return seconds and 1e3 * seconds
+    return "\n\n".join(text)
 
 
 def _ratios(part: str, cells: Sequence[Cell]) -> list[str]:

@@ -17,8 +17,9 @@ from typing import Any
 import click
 
 from bench import datasets
+from bench.cases import say
 from bench.crowd import Readers, finished, reading
-from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
+from bench.harness import Column, Report, Run, benchmark, run_async, table_of
 from bench.machine import title
 from bench.services import Daemon, daemon
 from bench.stopwatch import descriptors, proportional_megabytes, tree

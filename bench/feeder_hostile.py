@@ -20,9 +20,10 @@ from statistics import median
 
 import click
 
+from bench.cases import say
 from bench.crowd import KINDS, Readers, program, reading
 from bench.feeder_connections import write_shards
-from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
+from bench.harness import Column, Report, Run, benchmark, run_async, table_of
 from bench.machine import ROOT, title
 from bench.services import Daemon, daemon
 

@@ -38,9 +38,10 @@ from PIL import Image
 
 import streamrec as sr
 from bench import datasets
+from bench.cases import say
 from bench.crowd import beating, program, reading
 from bench.feeder_connections import write_shards
-from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
+from bench.harness import Column, Report, Run, benchmark, run_async, table_of
 from bench.machine import ROOT, title
 from bench.services import Daemon, daemon
 from bench.stopwatch import TICKS, tree, usage

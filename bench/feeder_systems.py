@@ -16,8 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Self
 
+from bench.cases import TAIL, Failure, without_folders
 from bench.datasets import Dataset
-from bench.harness import TAIL, Failure, without_folders
 from bench.machine import ROOT
 from bench.services import Certificate, toml
 from streamrec.config.server_settings import ServerSettings
@@ -272,7 +272,6 @@ class System:
     Args:
         serves: True where the kind has a server, other than a feeder.
         scheme: Scheme of the feeder's address.
-        workers: Processes of the DataLoader.
         needs: Modules that the other interpreter must have.
     """
 
@@ -280,19 +279,18 @@ class System:
     kind: str
     serves: bool = False
     scheme: str = ""
-    workers: int = 1
     parts: tuple[str, ...] = ("ready", "shards")
     needs: tuple[str, ...] = ()
 
     @property
     def serves_by_helpers(self) -> bool:
         """Return whether the processes that a client starts are the serving side."""
-        return self.kind in ("engine", "loader")
+        return self.kind == "engine"
 
     @property
     def program(self) -> tuple[str, ...]:
         """Return the module of the processes of clients, and its arguments."""
-        return ("bench.feeding.loader",) if self.kind == "loader" else (CLIENTS, self.kind)
+        return CLIENTS, self.kind
 
     def python(self, setup: Setup) -> str:
         """Return the interpreter of its processes."""
@@ -325,7 +323,7 @@ class System:
         if self.serves:
             process, address = setup.server(self.program, self.python(setup))
             return [process], {**arguments, "address": address}
-        return [], {**arguments, "workers": self.workers}
+        return [], arguments
 
     def host(self, setup: Setup, *, repeats: bool) -> Process:
         """Return the process of its client, started if it was not."""
@@ -334,7 +332,7 @@ class System:
         return setup.host(self.program, self.python(setup), repeats=patched)
 
 
-TENSORFLOW, ARROW, TORCH = ("tensorflow",), ("pyarrow",), ("torch",)
+TENSORFLOW, ARROW = ("tensorflow",), ("pyarrow",)
 SYSTEMS = (
     System(BARE, "bare", serves=True),
     System(TCP, "feeder", scheme="tcp"),
@@ -343,5 +341,4 @@ SYSTEMS = (
     System(ENGINE, "engine"),
     System(TF_SERVICE, "tf_service", serves=True, needs=TENSORFLOW),
     System("pyarrow Flight", "flight", serves=True, needs=ARROW),
-    System("torch DataLoader, 2 workers", "loader", workers=2, needs=TORCH),
 )

@@ -22,8 +22,9 @@ from typing import Any
 
 import click
 
+from bench.cases import say
 from bench.datasets import write_shards
-from bench.harness import Column, Report, Run, benchmark, say, table_of
+from bench.harness import Column, Report, Run, benchmark, table_of
 from bench.machine import title
 from bench.services import nginx, self_signed
 

@@ -21,8 +21,9 @@ from typing import Any
 import click
 
 import streamrec as sr
+from bench.cases import say
 from bench.crowd import FRUGAL
-from bench.harness import Aim, Column, Report, Run, benchmark, run_async, say, table_of
+from bench.harness import Aim, Column, Report, Run, benchmark, run_async, table_of
 from bench.services import Daemon, daemon
 from bench.stopwatch import proportional_megabytes, usage
 from streamrec.errors import FeedError

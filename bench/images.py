@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 import streamrec as sr
-from bench.harness import AIMS, Aim, Case, Column, Report, Result, Run, benchmark, say, table_of
+from bench.cases import Case, Result, say
+from bench.harness import AIMS, Aim, Column, Report, Run, benchmark, table_of
 from streamrec.datasets import pictures
 
 RATE = "pictures_per_second"

@@ -16,8 +16,9 @@ from typing import Any
 import click
 import numpy as np
 
+from bench.cases import say
 from bench.datasets import write_shards
-from bench.harness import Report, Run, benchmark, say
+from bench.harness import Report, Run, benchmark
 from streamrec.datasets.verify import check, index_of
 from streamrec.formats.shards.index import Index
 from streamrec.formats.shards.index_names import index_url

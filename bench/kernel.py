@@ -12,30 +12,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bench import datasets, machine
+from bench.cases import Case, Comparison, Result, ratio
 from bench.charts import CEILING, OTHER, OWN, draw_bars, new_figure, save_figure
 from bench.datasets import Dataset
-from bench.harness import (
-    MISSING,
-    Aim,
-    Case,
-    Column,
-    Comparison,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    name_of,
-    number,
-    ratio,
-    table_of,
-)
+from bench.harness import Aim, Report, Run, benchmark
 from bench.kernel_cases import (
     CRC_ALONE,
     FRAMES,
@@ -110,9 +96,7 @@ def main(
     }
     aims = aims_of(run.results, setup.kernels[0])
     heading = f"Records/s on {machine.title()}"
-    return Report(
-        as_markdown(run.results), facts, aims, partial(draw, run.results, list(by_kind), heading)
-    )
+    return Report("", facts, aims, partial(draw, run.results, list(by_kind), heading))
 
 
 def skipped(setup: Setup, python: str) -> list[str]:
@@ -191,68 +175,6 @@ def _growth(result: Result) -> float:
     epochs = [measured[name] for name in sorted(measured) if name.startswith("resident")]
     half = len(epochs) // 2
     return max(epochs[half:]) / max(epochs[:half])
-
-
-# -- tables ----------------------------------------------------------------------------------------
-
-
-def thousands(figure: str) -> Callable[[Result], float | None]:
-    """Return a column's function: the median of a figure, in thousands."""
-
-    def value(result: Result) -> float | None:
-        median = result.median(figure)
-        return None if median is None else median / 1e3
-
-    return value
-
-
-def span(result: Result) -> str:
-    """Return the least and the largest rate, in thousands of records a second."""
-    values = [value / 1e3 for value in result.values("records_per_second")]
-    return f"{number(min(values))}-{number(max(values))}" if values else MISSING
-
-
-COLUMNS = (
-    Column("", name_of, str),
-    Column("krec/s, min-max", span, str),
-    Column("krec/s", thousands("records_per_second")),
-    Column("MB/s", "megabytes_per_second"),
-    Column("krec per CPU s", thousands("records_per_cpu_second")),
-    Column("peak MB", "client_peak_megabytes"),
-)
-STREAM_COLUMNS = (
-    Column("engine's MB", "engine_peak_megabytes"),
-    Column("first batch, s", "first_batch_seconds"),
-    Column("krec/s after it", thousands("records_per_second_after_first_batch")),
-)
-
-
-def as_markdown(results: Sequence[Result]) -> str:
-    """Return a table for each group, of medians, and of the least and the largest rate."""
-    decoded = [result for result in results if not result.case.group.startswith(MEMORY)]
-    parts = [
-        f"### {group}\n\n{_table(list(members), results)}\n"
-        for group, members in groupby(decoded, lambda result: result.case.group)
-    ]
-    members = [result for result in results if result.case.group.startswith(MEMORY)]
-    if any(result.measurements for result in members):
-        epochs = sorted(name for name in members[0].summary() if name.startswith("resident"))
-        columns = [Column(name.rpartition("_")[2], name) for name in epochs]
-        first = Column("resident MB after epoch", lambda result: result.case.group, str)
-        parts.append(f"### {MEMORY}\n\n{table_of([first, *columns], members)}\n")
-    return "\n".join(parts)
-
-
-def _table(members: Sequence[Result], results: Sequence[Result]) -> str:
-    labels = [one.label for one in members[0].case.comparisons]
-    comparisons = [Column(label, _ratio(place, results)) for place, label in enumerate(labels)]
-    streams = any(result.median("first_batch_seconds") is not None for result in members)
-    return table_of([*COLUMNS, *(STREAM_COLUMNS if streams else ()), *comparisons], members)
-
-
-def _ratio(place: int, results: Sequence[Result]) -> Callable[[Result], float | None]:
-    """Return a column's function: a result's ratio to the compared cases in a place."""
-    return lambda one: ratio(one, one.case.comparisons[place], results)
 
 
 # -- the chart -------------------------------------------------------------------------------------

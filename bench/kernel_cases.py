@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.cases import RATE, Case, Comparison, Failure
 from bench.datasets import Dataset
-from bench.harness import RATE, Case, Comparison, Failure
 
 FRAMES = "frames and CRC"
 PARSING = "Examples to columns"

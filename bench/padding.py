@@ -17,7 +17,8 @@ import numpy as np
 
 import streamrec as sr
 from bench import datasets
-from bench.harness import Column, Report, Run, benchmark, say, table_of
+from bench.cases import say
+from bench.harness import Column, Report, Run, benchmark, table_of
 from streamrec.datasets.verify import check, index_of
 from streamrec.formats.shards.index_names import index_url
 

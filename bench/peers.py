@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from bench.cases import say
 from bench.datasets import IMAGE_BYTES, LABELS, Dataset
-from bench.harness import say
 from bench.machine import ROOT, versions_in
 
 CLIENTS = ("obstore", "s3dlio", "s3torchconnector", "awscrt")

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.cases import say
 from bench.charts import new_figure
-from bench.harness import Report, Run, benchmark, run_async, say
+from bench.harness import Report, Run, benchmark, run_async
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame

@@ -21,7 +21,8 @@ from typing import Any
 import click
 
 from bench import suite
-from bench.harness import RATE, Column, number
+from bench.cases import RATE
+from bench.harness import Column, number
 from bench.machine import ROOT
 from bench.pictures import draw_anew
 from streamrec.formats.shards.index import Index, ShardEntry
@@ -211,20 +212,6 @@ def table(columns: Sequence[Column], rows: Iterable[Any]) -> str:
     return lines_of([column.head for column in columns], cells)
 
 
-def aims(name: str) -> str:
-    """Return what a benchmark compares: each aim, and what was measured."""
-    columns = (
-        Column("", lambda aim: aim["name"], str),
-        Column("aim", _aim, str),
-        Column("measured", lambda aim: number(aim["measured"]), str),
-    )
-    return table(columns, content(name)["aims"])
-
-
-def _aim(aim: Mapping[str, Any]) -> str:
-    return f"{'at least' if aim['least'] else 'at most'} {aim['aim']:g} {aim['unit']}"
-
-
 def tables(name: str) -> str:
     """Return the tables of a file of results without padding, below their headings."""
     lines = (ROOT / suite.RESULTS / f"{name}.md").read_text().splitlines()
@@ -270,7 +257,6 @@ def commands() -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     **{one.name: partial(tables, one.name) for one in suite.TABLES if one.name != "pictures"},
-    **{name: partial(aims, name) for name in ("kernel", "feeder")},
     "how_fast": how_fast,
     "feeder_memory": feeder_memory,
     "index": index,

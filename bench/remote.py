@@ -24,22 +24,17 @@ import click
 
 from bench import datasets, machine
 from bench import remote_cases as cases
+from bench.cases import MISSING, RATE, Case, Result, ratios, say
 from bench.charts import CEILING, OTHER, OWN, draw_bars, new_figure, save_figure
 from bench.datasets import Images
 from bench.harness import (
-    MISSING,
     PEERS,
-    RATE,
-    Case,
     Column,
     Report,
-    Result,
     Run,
     benchmark,
     name_of,
     number,
-    ratios,
-    say,
     spread,
     table,
     table_of,

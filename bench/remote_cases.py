@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bench.cases import Case, Comparison, Failure, ServiceInfo, no_service
 from bench.datasets import LABELS, Dataset, Images, reading_figures
-from bench.harness import Case, Comparison, Failure, ServiceInfo, no_service
 from bench.peers import Peers
 from bench.services import STORE_KEYS, Served, burner, feeder
 

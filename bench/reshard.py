@@ -21,18 +21,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from bench.harness import (
-    RATE,
-    Case,
-    Column,
-    Failure,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    say,
-    tables_of,
-)
+from bench.cases import RATE, Case, Failure, Result, say
+from bench.harness import Column, Report, Run, benchmark, tables_of
 from bench.services import STORE_KEYS, store
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.sharded_writer import ShardedWriter

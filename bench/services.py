@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bench.harness import say
+from bench.cases import say
 from streamrec.flow.child_process import ChildProcess
 
 STORE_KEYS = {"key": "bench", "secret": "bench-secret"}

@@ -17,21 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bench.cases import RATE, Case, Comparison, Result, ratio, say
 from bench.datasets import LABEL, Dataset, Plain, reading_figures
-from bench.harness import (
-    RATE,
-    Case,
-    Column,
-    Comparison,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    name_of,
-    ratio,
-    say,
-    tables_of,
-)
+from bench.harness import Column, Report, Run, benchmark, name_of, tables_of
 from bench.machine import title
 from bench.services import STORE_KEYS, Served, store
 from streamrec.config.machine import automatic_budget

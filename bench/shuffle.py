@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.harness import Column, Report, Run, benchmark, say, table_of
+from bench.cases import say
+from bench.harness import Column, Report, Run, benchmark, table_of
 from streamrec.config.dataset import DEFAULT_LANES, MOST_OPEN_SHARDS
 from streamrec.formats.shards.index import CHUNK_BYTES
 from streamrec.measure.shuffling import mixing_of

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 import streamrec as sr
-from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
+from bench.cases import say
+from bench.harness import Column, Report, Run, benchmark, run_async, table_of
 from streamrec.config import DatasetSettings
 from streamrec.measure.benchmark import measure_first_byte, measure_listing
 from streamrec.measure.budget import Budget, stores_of

@@ -26,8 +26,9 @@ from typing import Any
 import click
 
 from bench import datasets
+from bench.cases import say
 from bench.crowd import program
-from bench.harness import Report, Run, benchmark, say
+from bench.harness import Report, Run, benchmark
 from bench.machine import ROOT
 from bench.services import STORE_KEYS, store
 from streamrec.feeder.client.client import BlockingFeed

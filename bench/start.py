@@ -26,8 +26,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.cases import say
 from bench.datasets import write_shards
-from bench.harness import Column, Report, Run, benchmark, say, table_of
+from bench.harness import Column, Report, Run, benchmark, table_of
 from bench.machine import title
 from bench.services import STORE_KEYS, store
 from streamrec.datasets.verify import check, index_of

@@ -15,21 +15,8 @@ from typing import Any
 import click
 import numpy as np
 
-from bench.harness import (
-    RATE,
-    Aim,
-    Case,
-    Column,
-    Comparison,
-    Failure,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    ratio,
-    spread,
-    table_of,
-)
+from bench.cases import RATE, Case, Comparison, Failure, Result, ratio
+from bench.harness import Aim, Column, Report, Run, benchmark, spread, table_of
 from bench.services import store
 
 OWN = "streamrec bench"

@@ -22,7 +22,8 @@ from unittest.mock import patch
 import numpy as np
 
 import streamrec as sr
-from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
+from bench.cases import say
+from bench.harness import Column, Report, Run, benchmark, run_async, table_of
 from bench.services import STORE_KEYS, daemon, store
 from streamrec.config import DatasetSettings
 from streamrec.measure.benchmark import Benchmark

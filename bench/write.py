@@ -28,25 +28,8 @@ from typing import Any
 import click
 
 from bench import machine
-from bench.harness import (
-    MISSING,
-    PEERS,
-    RATE,
-    Aim,
-    Case,
-    Column,
-    Comparison,
-    Failure,
-    Judge,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    ratio,
-    say,
-    spread,
-    tables_of,
-)
+from bench.cases import MISSING, RATE, Case, Comparison, Failure, Judge, Result, ratio, say
+from bench.harness import PEERS, Aim, Column, Report, Run, benchmark, spread, tables_of
 from bench.readers.conversions import SCRIPT, make_csv, make_pictures, make_text
 from bench.readers.writers import KINDS, Place
 from bench.services import STORE_KEYS, store

@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
+from bench.cases import Case, Failure, Result
 from bench.dlio.workloads import BUCKET, READERS, WORKLOADS, Reader, Workload, overrides
-from bench.harness import Case, Column, Failure, Report, Result, Run, benchmark, spread, table_of
+from bench.harness import Column, Report, Run, benchmark, spread, table_of
 from bench.machine import versions_in
 from bench.services import STORE_KEYS, Served, store
 

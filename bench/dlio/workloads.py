@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.harness import say
+from bench.cases import say
 from bench.machine import ROOT
 
 BUCKET = "mlperf"

@@ -17,7 +17,7 @@ from bench.stopwatch import Arguments, Stopwatch, main
 
 TOGETHER = 64
 """Records that the collator of Hugging Face's reader is given, as the Trainer gives a batch's."""
-LISTS = {"bytes": "bytes_list", "float32": "float_list", "int64": "int64_list"}
+LISTS = {"float32": "float_list", "int64": "int64_list"}
 
 
 def open_stream(arguments: Arguments) -> Any:
@@ -223,26 +223,17 @@ def parse_record(features: dict[str, Any], serialized: bytes) -> dict[str, Any]:
     from streamrec import Example
 
     found = Example.FromString(serialized).features.feature
-    return {name: _value(plain, found[name]) for name, plain in features.items()}
-
-
-def _value(plain: dict[str, Any], feature: Any) -> Any:
-    if plain.get("raw"):
-        (content,) = feature.bytes_list.value
-        return np.frombuffer(content, plain["dtype"]).reshape(plain["shape"])
-    values = getattr(feature, LISTS[plain["dtype"]]).value
-    if plain["dtype"] == "bytes":
-        return values[0]
-    return np.array(values, plain["dtype"]).reshape(plain["shape"])
+    return {
+        name: np.array(getattr(found[name], LISTS[plain["dtype"]]).value, plain["dtype"]).reshape(
+            plain["shape"]
+        )
+        for name, plain in features.items()
+    }
 
 
 def stack(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return records as a batch; NumPy's arrays of bytes would lose zeros at their ends."""
-    columns = {name: [record[name] for record in records] for name in records[0]}
-    return {
-        name: values if isinstance(values[0], bytes) else np.stack(values)
-        for name, values in columns.items()
-    }
+    """Return records as a batch."""
+    return {name: np.stack([record[name] for record in records]) for name in records[0]}
 
 
 # -- the programs ----------------------------------------------------------------------------------

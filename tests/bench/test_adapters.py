@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.adapters import ROWS, Row, Versions, as_markdown, cases, skipped
-from bench.harness import Result
+from bench.cases import Result
 from bench.machine import ROOT
 
 if TYPE_CHECKING:
+    from bench.cases import Case
     from bench.datasets import Dataset
-    from bench.harness import Case
     from bench.peers import Peers
 
 MODULES = {module for row in ROWS for module in row.needs}

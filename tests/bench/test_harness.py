@@ -14,20 +14,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.harness import (
-    Aim,
-    Case,
-    Column,
-    Report,
-    Result,
-    Run,
-    benchmark,
-    measure,
-    rows_of,
-    shorten,
-    spread,
-    without_folders,
-)
+from bench.cases import Case, Result, measure, without_folders
+from bench.harness import Aim, Column, Report, Run, benchmark, rows_of, shorten, spread
 from bench.machine import ROOT
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.cases import measure
 from bench.datasets import images, recsys, tokens
-from bench.harness import measure
 from bench.kernel_cases import (
     STREAMS,
     WHOLE,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from bench.harness import Case
+    from bench.cases import Case
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.harness import Case, Failure, Result, table_of
+from bench.cases import Case, Failure, Result
+from bench.harness import table_of
 from bench.readers.downloads import Load
 from bench.sweep import CAPPED, COLUMNS, OWN, aims, cases_of, is_there, judge
 

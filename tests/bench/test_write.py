@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
-from bench.harness import Case, Failure, Result
+from bench.cases import Case, Failure, Result
 from bench.machine import ROOT
 from bench.readers.conversions import make_csv, make_pictures, make_text
 from bench.readers.writers import FRAME, KINDS, Place, shard_nbytes, write_records

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from bench.cases import Failure, Result
 from bench.dlio.__main__ import as_markdown, case, judge
 from bench.dlio.workloads import READERS, WORKLOADS
-from bench.harness import Failure, Result
 from bench.services import Served
 
 RESNET = WORKLOADS[0]
