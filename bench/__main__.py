@@ -154,4 +154,5 @@ def note(path: Path, made: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the table ends, too
     main()

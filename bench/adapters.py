@@ -2,10 +2,8 @@
 
 Streams of local files against their adapters, each beside the stream itself in a process that has
 the same framework, and against other loaders of the same records: tf.data, Grain, and DataLoaders
-over tf.data. An adapter is to cost less than 5 % of the stream's rate. The part of
-that rate that the framework alone would leave, if its loop over ready arrays of the same shapes
-came on top of reading, says how much of an adapter's cost is not its own. Rows whose packages are
-not installed are skipped.
+over tf.data. An adapter is to cost less than 5 % of the stream's rate. Rows whose
+packages are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ RECORDS = "stream of single records"
 SINGLE: Mapping[str, Any] = {"batch_size": None}
 WORKERS = 2
 """Processes of Grain: without them it reads half as fast, which takes minutes."""
-ALONE = "with the framework alone"
 Versions = dict[str, str | None]
 
 
@@ -44,7 +41,6 @@ class Row(NamedTuple):
         reader: Framework of :mod:`bench.readers.frameworks`, or another program of readers.
         way: The reader's way to read.
         needs: Modules that the interpreter must have.
-        alone: The reader's way to loop over ready arrays by the framework alone.
         of: Row whose rate this one's is compared with.
         more: More arguments of the reader.
         is_peer: True for other loaders, which have an interpreter of their own.
@@ -55,7 +51,6 @@ class Row(NamedTuple):
     reader: str
     way: str
     needs: tuple[str, ...]
-    alone: str = ""
     of: str = STREAM
     more: Mapping[str, Any] = {}
     backend: str = ""
@@ -71,19 +66,8 @@ class Row(NamedTuple):
         found = versions[self.python(peers)]
         return [module for module in self.needs if found[module] is None]
 
-    def cases(self, dataset: Dataset, peers: Peers) -> Iterator[Case]:
-        """Yield the case of this row for a dataset, and that of the framework alone."""
-        case = self._case(dataset, peers)
-        stream = Comparison("of the stream", (f"{dataset.kind}: {self.of}",))
-        if not self.alone:
-            yield replace(case, comparisons=(stream,))
-            return
-        arguments = {**case.arguments, "way": self.alone}
-        alone = replace(case, name=f"{case.name}, {ALONE}", arguments=arguments)
-        yield replace(case, comparisons=(stream, Comparison(ALONE, (alone.title,))))
-        yield alone
-
-    def _case(self, dataset: Dataset, peers: Peers) -> Case:
+    def case(self, dataset: Dataset, peers: Peers) -> Case:
+        """Return the case of this row for a dataset."""
         arguments = {
             "features": dataset.features,
             "batch_size": BATCH_SIZE,
@@ -98,16 +82,19 @@ class Row(NamedTuple):
             arguments["settings"] = {"dtypes": dict.fromkeys(longs, "int32")}
         program = self.reader if "." in self.reader else f"readers.frameworks {self.reader}"
         environment = {"KERAS_BACKEND": self.backend} if self.backend else {}
-        return Case(dataset.kind, self.name, program, arguments, self.python(peers), environment)
+        stream = Comparison("of the stream", (f"{dataset.kind}: {self.of}",))
+        python = self.python(peers)
+        case = Case(dataset.kind, self.name, program, arguments, python, environment)
+        return replace(case, comparisons=(stream,))
 
 
-def _jax(name: str, way: str, alone: str = "") -> Row:
-    return Row(name, "jax", way, ("jax",), alone, JAX_STREAM, narrows=True)
+def _jax(name: str, way: str) -> Row:
+    return Row(name, "jax", way, ("jax",), JAX_STREAM, narrows=True)
 
 
 def _keras(backend: str, of: str, *, narrows: bool = False) -> Row:
-    name, needs, alone = f"Keras on {backend}, as_dataset", ("keras", backend), f"{backend}_alone"
-    return Row(name, "keras", backend, needs, alone, of, {}, backend, narrows=narrows)
+    name, needs = f"Keras on {backend}, as_dataset", ("keras", backend)
+    return Row(name, "keras", backend, needs, of, {}, backend, narrows=narrows)
 
 
 def _peer(name: str, reader: str, needs: tuple[str, ...], **more: Any) -> Row:
@@ -117,14 +104,14 @@ def _peer(name: str, reader: str, needs: tuple[str, ...], **more: Any) -> Row:
 TORCH, TENSORFLOW = ("torch",), ("tensorflow",)
 ROWS = (
     Row(STREAM, "torch", "stream", TORCH),
-    Row("PyTorch, as_loader", "torch", "as_loader", TORCH, "alone"),
-    Row("PyTorch, as_loader in one worker", "torch", "in_worker", TORCH, "worker_alone"),
+    Row("PyTorch, as_loader", "torch", "as_loader", TORCH),
+    Row("PyTorch, as_loader in one worker", "torch", "in_worker", TORCH),
     _keras("torch", STREAM),
     _jax(JAX_STREAM, "stream"),
-    _jax("JAX, as_arrays", "as_arrays", "alone"),
+    _jax("JAX, as_arrays", "as_arrays"),
     _keras("jax", JAX_STREAM, narrows=True),
     Row(TF_STREAM, "tensorflow", "stream", TENSORFLOW, of=TF_STREAM),
-    Row("TensorFlow, as_dataset", "tensorflow", "as_dataset", TENSORFLOW, "alone", TF_STREAM),
+    Row("TensorFlow, as_dataset", "tensorflow", "as_dataset", TENSORFLOW, TF_STREAM),
     _keras("tensorflow", TF_STREAM),
     Row(RECORDS, "huggingface", "stream", TORCH, of=RECORDS, more=SINGLE),
     Row(
@@ -173,23 +160,17 @@ def skipped(versions: Mapping[str, Versions], peers: Peers) -> Iterator[str]:
 
 
 def cases(dataset: Dataset, peers: Peers, versions: Mapping[str, Versions]) -> Iterator[Case]:
-    """Yield the cases of a dataset: streams, adapters, frameworks alone, and other loaders."""
+    """Yield the cases of a dataset: streams, adapters, and other loaders."""
     for row in ROWS:
         if not row.missing(versions, peers):
-            yield from row.cases(dataset, peers)
+            yield row.case(dataset, peers)
 
 
 def as_markdown(results: Sequence[Result]) -> str:
-    """Return a table with a row for each case, but those that it is only compared with."""
+    """Return a table with a row for each case."""
 
     def of_stream(result: Result, rate: str = RATE) -> float | None:
         return ratio(result, result.case.comparisons[0], results, rate)
-
-    def left(result: Result) -> float | None:
-        """Return the part of the stream's rate that is left where the framework's is added."""
-        found = [ratio(result, one, results) for one in result.case.comparisons]
-        part, alone = (*found, None)[:2]
-        return None if part is None or alone is None else part / (part + alone)
 
     columns = (
         Column("", lambda result: result.case.title, str),
@@ -197,11 +178,10 @@ def as_markdown(results: Sequence[Result]) -> str:
         Column("least", lambda result: min(result.values(RATE), default=None)),
         Column("most", lambda result: max(result.values(RATE), default=None)),
         Column("of the stream", of_stream),
-        Column(ALONE, left),
         Column("first batch, s", "first_batch_seconds"),
         Column("of it after that", lambda result: of_stream(result, f"{RATE}_after_first_batch")),
     )
-    return table_of(columns, [result for result in results if result.case.comparisons])
+    return table_of(columns, results)
 
 
 if __name__ == "__main__":

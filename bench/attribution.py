@@ -31,9 +31,9 @@ from streamrec.pipeline.terms.memory_needs import Measures
 SHARDS = 16
 FEATURES = describe({"id": sr.FixedLenFeature((), "int64"), "body": sr.FixedLenFeature((), bytes)})
 CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
-    "raw records of 100 kB, batches of 32": (640, 100_000, {"batch_size": 32}),
-    "Examples of 500 B, batches of 256": (16_000, 500, {"batch_size": 256, "features": FEATURES}),
-    "Examples of 500 B, batches of 8": (4_000, 500, {"batch_size": 8, "features": FEATURES}),
+    "raw records of 100 kB, batches of 32": (320, 100_000, {"batch_size": 32}),
+    "Examples of 500 B, batches of 256": (8_000, 500, {"batch_size": 256, "features": FEATURES}),
+    "Examples of 500 B, batches of 8": (2_000, 500, {"batch_size": 8, "features": FEATURES}),
 }
 """By name: the records of a shard, the bytes of a record's body, and settings."""
 COLUMNS = (

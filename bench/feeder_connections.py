@@ -27,9 +27,9 @@ from bench.stopwatch import descriptors, proportional_megabytes, tree
 SHARDS, RECORDS, SIZE = 8, 2000, 2000
 SESSION = 8 << 20
 """Bytes of memory that a session may take: the least."""
-WINDOWS = 5
+WINDOWS = 3
 """Measurements of a rate, whose median counts."""
-SETTLE = 3.0
+SETTLE = 2.0
 """Seconds until a change of clients no longer shows."""
 COLUMNS = (
     Column("workers", "workers", str),

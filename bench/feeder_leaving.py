@@ -52,8 +52,8 @@ from streamrec.formats.examples.descriptions import describe
 
 SESSION = 64 << 20
 """Bytes of memory of the plain client's session."""
-SIZES = {"216 MB": 1500, "25 MB": 512, "5 MB": 224}
-"""Pixels of a picture's side, by the size of a batch of 32; it takes 700, 90 or 20 ms of a core."""
+SIZES = {"216 MB": 1500, "5 MB": 224}
+"""Pixels of a picture's side, by the size of a batch of 32; it takes 700 or 20 ms of a core."""
 BATCH = 64
 """Plain records of a batch."""
 TRAINER = 10_000.0

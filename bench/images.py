@@ -21,7 +21,7 @@ from bench.harness import AIMS, Aim, Column, Report, Run, benchmark, table_of
 from streamrec.datasets import pictures
 
 RATE = "pictures_per_second"
-SECONDS = 1.5
+SECONDS = 1.0
 """Seconds that each reading takes."""
 COPIES = 40
 """Number of times that each picture is in a shard."""

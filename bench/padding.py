@@ -26,8 +26,8 @@ SHARDS, RECORDS, LANES = 112, 430, 48
 """Numbers of shards, of records in each, and of lanes: 16 of them have three shards, others two."""
 MEAN, SPREAD = 6.0, 0.7
 """Mean and deviation of the logarithms of lengths: half are below 403, one of 20 above 1,275."""
-BUCKETS = (None, 4, 8, 16, 32, 64)
-BATCHES = (64, 256)
+BUCKETS = (None, 4, 16, 64)
+BATCHES = (64,)
 WINDOWS = ("2MiB", "16MiB")
 """Shuffle windows that hold a twelfth of the data, and two thirds."""
 ENDS: dict[str, dict[str, Any]] = {

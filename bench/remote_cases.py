@@ -304,7 +304,7 @@ def slow_peers(template: Dataset, place: Place, peers: Peers) -> list[Case]:
             )
             for n in (0, 4)
         ]
-    if peers.has_mosaic:
+    if peers.mds(template).is_dir():
         directory = peers.mds(template)
         stored = _nbytes(list(directory.iterdir()))
         mds = {**common, "stored_bytes": stored, "remote": f"s3://{directory.name}"}

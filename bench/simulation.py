@@ -108,9 +108,9 @@ def cases() -> Iterator[tuple[str, str, Callable[[], tuple[float, float]]]]:
     text = "latency=50ms,bandwidth=10MB/s"
     for concurrency in (1, 4):
         what = f"a stream with {concurrency} at a time"
-        yield text, what, partial(requests, text, concurrency, concurrency * 40 * MB)
+        yield text, what, partial(requests, text, concurrency, concurrency * 20 * MB)
     for text in ("latency=20ms,link=200Mbit", "latency=20ms,bandwidth=10MB/s,link=200Mbit"):
-        yield text, "a stream", partial(link, text, 200 * MB)
+        yield text, "a stream", partial(link, text, 100 * MB)
 
 
 @benchmark("simulation", repeat=3)

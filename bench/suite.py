@@ -62,7 +62,7 @@ TABLES = (
         "a store at a distance: streams, a feeder, downloads, other loaders",
         "--part link --gigabytes 3.2 --repeat 2",
     ),
-    _remote("nginx", "files from nginx on loopback", "--part nginx --gigabytes 3.2 --repeat 1"),
+    _remote("nginx", "files from nginx on loopback", "--part nginx --gigabytes 2.7 --repeat 1"),
     _remote(
         "busy_tail",
         "busy trainers, and requests that stall",
@@ -135,8 +135,8 @@ TABLES = (
         "reshard",
         "shards written anew, beside plain copies, and a shuffle of ten times the memory",
         "bench.reshard",
-        "--repeat 1 --megabytes 150 --shuffle-megabytes 300",
-        "--megabytes 100 --shuffle-megabytes 200",
+        "--repeat 1 --megabytes 100 --shuffle-megabytes 200",
+        "--megabytes 50 --shuffle-megabytes 100",
     ),
     Table(
         "write",
@@ -192,7 +192,7 @@ TABLES = (
         "fetch_processes",
         "a stream over TLS with processes that fetch",
         "bench.fetch_processes",
-        "--repeat 2 --gigabytes 1",
+        "--repeat 1 --gigabytes 1",
         "--repeat 1 --gigabytes 0.5",
     ),
     Table(
@@ -206,20 +206,21 @@ TABLES = (
         "feeder_connections",
         "what many clients take of a feeder",
         "bench.feeder_connections",
-        quick="--idle 100 --busy 20 --seconds 0.2",
+        "--seconds 1",
+        "--idle 100 --busy 20 --seconds 0.2",
     ),
     Table(
         "feeder_hostile",
         "a client beside attackers",
         "bench.feeder_hostile",
-        "--repeat 2 --seconds 1",
+        "--repeat 1 --seconds 1",
         "--repeat 1 --seconds 0.5",
     ),
     Table(
         "feeder_leaving",
         "a client beside clients of pictures that come, leave and are killed",
         "bench.feeder_leaving",
-        "--visitors 60",
+        "--visitors 60 --seconds 3",
         "--visitors 8 --seconds 0.5",
     ),
 )

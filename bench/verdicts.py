@@ -31,7 +31,7 @@ from streamrec.measure.budget import Budget, read_prices
 from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict, steady_rate
 from streamrec.measure.job import run_job
 
-SECONDS = 7.0
+SECONDS = 6.0
 """Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0
 """The most seconds of a job that is read to its end."""

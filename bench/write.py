@@ -4,7 +4,7 @@ The same records are written in rounds: small Examples, sequences of tokens, and
 size of pictures. What was written is read again and counted, of TFRecords with every CRC. MB are
 bytes of the records' values, so that formats can be compared. Only streamrec's writers and the
 plain files flush to the disk, which the rate by the clock contains; the rate by CPU time does not
-depend on the disk. Ray's processes start before the clock does. The store shares the machine.
+depend on the disk. The store shares the machine.
 With a larger ``--size``, round trips are a smaller part of the time; ``--only`` leaves out the
 writers that would take an hour.
 
@@ -52,7 +52,6 @@ WRITERS = {
     "tfrecord package": "tfrecord",
     "WebDataset": "webdataset",
     "MosaicML MDS": "streaming",
-    "Ray Data": "ray",
     "plain upload, boto3": "boto3",
 }
 """The modules that other writers need."""
@@ -252,8 +251,7 @@ def _records(way: str, files: Any, found: list[str], arguments: Mapping[str, Any
         [index] = [path for path in found if path.endswith("index.json")]
         return sum(int(shard["samples"]) for shard in json.loads(files.cat_file(index))["shards"])
     scheme = "s3://" if arguments["storage_options"] else ""
-    # Ray calls its shards .tar, though they are TFRecords.
-    urls = [f"{scheme}{path}" for path in found if path.endswith((".tfrecord", ".tar"))]
+    urls = [f"{scheme}{path}" for path in found if path.endswith(".tfrecord")]
     with Bridge() as loop:
         shards = loop.call(check(urls, arguments["storage_options"]))
     if any(shard.faults for shard in shards):

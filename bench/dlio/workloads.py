@@ -126,7 +126,9 @@ WORKLOADS = (
 READERS = (
     Reader("streamrec", {"reader.reader_classname": "bench.dlio.plugin.StreamrecReader"}),
     Reader(
-        'streamrec, engine="thread"', {"reader.reader_classname": "bench.dlio.plugin.ThreadReader"}
+        'streamrec, engine="thread"',
+        {"reader.reader_classname": "bench.dlio.plugin.ThreadReader"},
+        from_store=False,
     ),
     Reader("DLIO's own, tf.data", {}),
     Reader(

@@ -1,4 +1,4 @@
-"""Reads a dataset in the form of each framework: by the adapters, by it alone, or by peers.
+"""Reads a dataset in the form of each framework: by the adapters, or by peers.
 
 A way is a function that returns the batches. What it imports, and what starts with the first use of
 a framework, is done by :func:`prepare`, before the time begins.
@@ -6,7 +6,7 @@ a framework, is done by :func:`prepare`, before the time begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -24,12 +24,6 @@ def open_stream(arguments: Arguments) -> Any:
     from bench.readers.streams import open_stream
 
     return open_stream(arguments)
-
-
-def read_all(arguments: Arguments) -> list[Any]:
-    from bench.readers.streams import read_all
-
-    return read_all(arguments)
 
 
 def adapter(name: str) -> Any:
@@ -70,23 +64,6 @@ def in_worker(arguments: Arguments) -> Any:
     return loader_of(as_loader(arguments), num_workers=1)
 
 
-def torch_tensors(batch: Any) -> dict[str, Any]:
-    """Return columns as tensors of the same memory, strings as they are."""
-    torch: Any = import_module("torch")
-    return {
-        name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
-        for name, column in batch.items()
-    }
-
-
-def torch_alone(arguments: Arguments) -> Iterable[Any]:
-    return map(torch_tensors, read_all(arguments))
-
-
-def worker_alone(arguments: Arguments) -> Any:
-    return loader_of(list(torch_alone(arguments)), num_workers=1)
-
-
 # -- JAX, Keras ------------------------------------------------------------------------------------
 
 
@@ -100,12 +77,6 @@ def as_arrays(arguments: Arguments) -> Any:
     return adapter("jax").as_arrays(open_stream(arguments), place)
 
 
-def jax_alone(arguments: Arguments) -> Iterable[Any]:
-    """Place arrays on the device."""
-    jax, batches = import_module("jax"), read_all(arguments)
-    return (jax.device_put(dict(batch)) for batch in batches)
-
-
 def start_keras() -> None:
     import_module("keras").ops.convert_to_tensor(0)
 
@@ -114,20 +85,6 @@ def keras_dataset(arguments: Arguments) -> Any:
     """Return the adapter's dataset of all features, the label being the target."""
     inputs = [name for name in arguments["features"] if name != "label"]
     return adapter("keras").as_dataset(open_stream(arguments), inputs, "label")
-
-
-def pairs(arguments: Arguments) -> list[Any]:
-    """Return the inputs and targets of all batches, in memory."""
-    return [
-        ({name: column for name, column in batch.items() if name != "label"}, batch["label"])
-        for batch in read_all(arguments)
-    ]
-
-
-def keras_torch_alone(arguments: Arguments) -> Any:
-    """Take the memory of arrays as tensors, in a DataLoader without workers."""
-    torch, keras = import_module("torch"), import_module("keras")
-    return loader_of(keras.tree.map_structure(torch.from_numpy, pairs(arguments)))
 
 
 # -- TensorFlow ------------------------------------------------------------------------------------
@@ -140,25 +97,6 @@ def start_tensorflow() -> None:
 def as_tf_dataset(arguments: Arguments) -> Any:
     """Read with the adapter, which reads the first batch to make the dataset."""
     return adapter("tensorflow").as_dataset(open_stream(arguments))
-
-
-def tensorflow_alone(arguments: Arguments) -> Any:
-    """Read tensors from memory."""
-    from streamrec.values.columns import array_of
-
-    batches = read_all(arguments)
-    arrays = [{name: array_of(column) for name, column in batch.items()} for batch in batches]
-    return tf_dataset_of(arrays)
-
-
-def tf_dataset_of(elements: list[Any]) -> Any:
-    """Return a dataset of nested arrays that are tensors already before it is read."""
-    tf: Any = import_module("tensorflow")
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False  # copies every tensor
-    options.autotune.enabled = False
-    tensors = tf.nest.map_structure(tf.convert_to_tensor, elements)
-    return tf.data.experimental.from_list(tensors).with_options(options)
 
 
 # -- Hugging Face ----------------------------------------------------------------------------------
@@ -244,14 +182,12 @@ class Framework(NamedTuple):
 
     Args:
         ways: Functions that return the batches, by name.
-        alone: More ways, whose batches are in memory before the time begins.
         tally: Returns the number of a batch's records and the sum of their labels.
         start: The framework's own start.
         modules: Modules that are imported before the time begins.
     """
 
     ways: dict[str, Callable[[Arguments], Iterable[Any]]]
-    alone: Mapping[str, Callable[[Arguments], Iterable[Any]]] = {}
     tally: Callable[[Any], tuple[int, int]] = count_labels
     start: Callable[[], None] = start_torch
     modules: tuple[str, ...] = ()
@@ -268,11 +204,10 @@ class Framework(NamedTuple):
         """Time the way that the arguments name."""
         self.prepare()
         way = arguments["way"]
-        ready = self.alone[way](arguments) if way in self.alone else ()
         watch = Stopwatch(arguments["companions"])
         watch.start()
         # The batches are kept: a loader's workers run at the stop.
-        batches = self.ways[way](arguments) if way in self.ways else ready
+        batches = self.ways[way](arguments)
         for batch in batches:
             watch.take(*self.tally(batch))
         watch.stop()
@@ -282,12 +217,10 @@ class Framework(NamedTuple):
 FRAMEWORKS = {
     "torch": Framework(
         {"stream": open_stream, "as_loader": as_loader, "in_worker": in_worker},
-        {"alone": torch_alone, "worker_alone": worker_alone},
         modules=("streamrec.adapters.torch", "torch.utils.data"),
     ),
     "jax": Framework(
         {"stream": open_stream, "as_arrays": as_arrays},
-        {"alone": jax_alone},
         count_with_numpy,
         start_jax,
         ("streamrec.adapters.jax", "jax.sharding"),
@@ -298,18 +231,12 @@ FRAMEWORKS = {
             "tensorflow": lambda arguments: keras_dataset(arguments).get_tf_dataset(),
             "torch": lambda arguments: keras_dataset(arguments).get_torch_dataloader(),
         },
-        {
-            "jax_alone": pairs,
-            "tensorflow_alone": lambda arguments: tf_dataset_of(pairs(arguments)),
-            "torch_alone": keras_torch_alone,
-        },
         count_with_numpy,
         start_keras,
         ("streamrec.adapters.keras",),
     ),
     "tensorflow": Framework(
         {"stream": open_stream, "as_dataset": as_tf_dataset},
-        {"alone": tensorflow_alone},
         count_with_numpy,
         start_tensorflow,
         ("streamrec.adapters.tensorflow",),

@@ -62,12 +62,6 @@ def open_stream(arguments: Arguments) -> sr.Stream:
     )
 
 
-def read_all(arguments: Arguments) -> list[sr.Batch]:
-    """Return all batches of the stream of the arguments, in memory."""
-    with open_stream(arguments) as stream:
-        return list(stream)
-
-
 # -- trainers --------------------------------------------------------------------------------------
 
 

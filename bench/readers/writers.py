@@ -352,36 +352,6 @@ def mosaic(columns: Columns, place: Place) -> Callable[[], object]:
     return write
 
 
-def ray_data(columns: Columns, place: Place) -> Callable[[], object]:
-    """Write with Ray Data's ``write_tfrecords``, a block for each core."""
-    import pyarrow as pa
-    import ray
-    from pyarrow.fs import LocalFileSystem, S3FileSystem
-
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
-        ray.data.DataContext.get_current().enable_progress_bars = False
-    files: Any = LocalFileSystem()
-    if place.bucket:
-        options = place.storage_options
-        endpoint = options["endpoint_url"].removeprefix("http://")
-        files = S3FileSystem(
-            access_key=options["key"],
-            secret_key=options["secret"],
-            endpoint_override=endpoint,
-            scheme="http",
-        )
-    table = pa.table({name: _plain(column) for name, column in columns.items()})
-    half = -(-len(table) // 2)
-    path = place.directory.removeprefix("s3://")
-
-    def write() -> None:
-        dataset = ray.data.from_arrow([table.slice(0, half), table.slice(half)])
-        dataset.write_tfrecords(path, filesystem=files)
-
-    return write
-
-
 def _arrays(columns: Columns) -> Any:
     """Yield a mapping for each record: arrays, integers and byte strings."""
     plain = {
@@ -412,7 +382,6 @@ WRITERS: dict[str, Callable[[Columns, Place], Callable[[], object]]] = {
     "tfrecord package": tfrecord_package,
     "WebDataset": webdataset,
     "MosaicML MDS": mosaic,
-    "Ray Data": ray_data,
     "plain files": plain_files,
     "plain upload, boto3": plain_upload,
 }

@@ -41,18 +41,6 @@ def test_an_adapter_reads_the_stream_that_it_is_compared_with(
             assert {**found[row.name], "way": ""} == {**found[row.of], "way": ""}
 
 
-def test_a_framework_alone_reads_the_stream_of_its_adapter(peers: Peers, dataset: Dataset) -> None:
-    found = {case.title: case for case in all_cases(peers, dataset)}
-    alone = [case for case in found.values() if not case.comparisons]
-    for case in alone:
-        title, _, _ = case.title.rpartition(", ")
-        adapter = found[title]
-        assert case.title in adapter.comparisons[1].cases
-        assert case.environment == adapter.environment
-        assert {**case.arguments, "way": ""} == {**adapter.arguments, "way": ""}
-    assert len(alone) == len([row for row in ROWS if row.alone])
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_what_is_not_installed_is_skipped_with_a_reason(row: Row, peers: Peers) -> None:
     module = row.needs[0]
@@ -97,21 +85,7 @@ def test_the_table_compares_medians(peers: Peers, dataset: Dataset) -> None:
     ]
     _, _, _, row = as_markdown(results).splitlines()
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == [adapter.title, "950", "950", "950", "0.95", "-", "0.50", "0.95"]
-
-
-def test_the_table_says_what_the_framework_alone_would_leave(
-    peers: Peers, dataset: Dataset
-) -> None:
-    stream, adapter, alone = all_cases(peers, dataset)[:3]
-    results = [
-        Result(stream, [measured(1000.0)]),
-        Result(adapter, [measured(800.0)]),
-        Result(alone, [measured(4000.0)]),
-    ]
-    _, _, *rows = as_markdown(results).splitlines()
-    cells = [cell.strip() for cell in rows[-1].strip("|").split("|")]
-    assert (len(rows), cells[0], cells[4:6]) == (2, adapter.title, ["0.80", "0.80"])
+    assert cells == [adapter.title, "950", "950", "950", "0.95", "0.50", "0.95"]
 
 
 def measured(rate: float) -> dict[str, float]:
