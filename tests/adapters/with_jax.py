@@ -27,6 +27,7 @@ from streamrec.adapters.jax import GlobalBatches, agree, as_arrays, gather, rank
 from streamrec.adapters.orbax import StreamCheckpointHandler, StreamRestore, StreamSave
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder, TruncatedShard
 from tests.adapters.test_torch import claim_of, open_rank
+from tests.by_day import stops
 from tests.interrupts import Interrupted, interrupted_at
 from tests.pipeline.small_datasets import write, write_index
 
@@ -345,7 +346,7 @@ class TestState:
         self, source: str, sharding: NamedSharding, index: Any, way: str
     ) -> None:
         whole = ids(shuffled(source, sharding, index=index))
-        for step in range(len(whole) + 1):
+        for step in stops(range(len(whole) + 1)):
             stream = opened(
                 source, shuffle=True, shuffle_window=500, epochs=2, index=index
             )  # fmt: skip

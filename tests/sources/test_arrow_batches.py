@@ -89,8 +89,11 @@ def test_bytes_that_are_none(data: bytes) -> None:
 
 MIB = 1 << 20
 LONG = 100_000
-EQUAL = pa.array([bytes(LONG)] * 500)
 MEMORY = Memory(64 * MIB)
+
+
+def equal_rows(dtype: Any = None) -> Any:
+    return pa.array([bytes(LONG)] * 500, dtype)
 
 
 def written(path: Path, values: Any, kind: str = "file", **options: Any) -> str:
@@ -105,7 +108,7 @@ def written(path: Path, values: Any, kind: str = "file", **options: Any) -> str:
 @pytest.mark.parametrize("kind", ["file", "stream"])
 def test_what_does_not_fit_is_refused(kind: str, place: str, tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
-    url = written(path, EQUAL, kind, compression="zstd")
+    url = written(path, equal_rows(), kind, compression="zstd")
     assert path.stat().st_size < 100_000
     with DevStore() as store:
         options: dict[str, Any] = {}
@@ -123,14 +126,14 @@ def test_what_does_not_fit_is_refused(kind: str, place: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "values",
     [
-        pa.DictionaryArray.from_arrays(pa.array([0] * 500), EQUAL[:1]),
-        pa.RunEndEncodedArray.from_arrays(pa.array([500], pa.int32()), EQUAL[:1]),
-        pa.array([bytes(LONG)] * 500, pa.binary_view()),
+        lambda row: pa.DictionaryArray.from_arrays(pa.array([0] * 500), row),
+        lambda row: pa.RunEndEncodedArray.from_arrays(pa.array([500], pa.int32()), row),
+        lambda _: equal_rows(pa.binary_view()),
     ],
     ids=["dictionary", "run", "view"],
 )
 def test_equal_rows_are_read_in_small_pieces(values: Any, kind: str, tmp_path: Path) -> None:
-    url = written(tmp_path / "x.arrow", values, kind)
+    url = written(tmp_path / "x.arrow", values(pa.array([bytes(LONG)])), kind)
     source = open_arrow(url, memory=MEMORY)
     before, found = pa.total_allocated_bytes(), 0
     for piece in source.pieces():
@@ -142,7 +145,7 @@ def test_equal_rows_are_read_in_small_pieces(values: Any, kind: str, tmp_path: P
 
 def test_a_file_here_may_be_larger_than_the_memory(tmp_path: Path) -> None:
     """Its batches are mapped, and not read into memory."""
-    url = written(tmp_path / "x.arrow", EQUAL)
+    url = written(tmp_path / "x.arrow", equal_rows())
     assert len(records_of(open_arrow(url, memory=Memory(8 * MIB)))) == 500
 
 
