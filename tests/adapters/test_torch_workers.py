@@ -106,10 +106,11 @@ def ranks_of(
 
 
 @pytest.fixture(scope="module")
-def alone(source: str) -> list[dict[str, Any]]:
-    """What programs of one process say, behind one import of torch."""
-    programs = ["workers", "stateful"] if find_spec("torchdata") else ["workers"]
-    return cases_of(start(",".join(programs), source))
+def alone(source: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What programs that one process starts say, behind its import of torch; last both ranks."""
+    programs = ["workers", *(["stateful"] if find_spec("torchdata") else []), "spawn"]
+    meeting = tmp_path_factory.mktemp("spawned") / "meeting"
+    return cases_of(start(",".join(programs), source, MEETING=meeting))
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +135,8 @@ def torchrun(ranks: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def spawned(source: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    meeting = tmp_path_factory.mktemp("spawned") / "meeting"
-    cases = cases_of(start("spawn", source, MEETING=meeting))
-    return sorted(cases, key=lambda of: int(of["rank"]))
+def spawned(alone: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(alone[-2:], key=lambda of: int(of["rank"]))
 
 
 @pytest.fixture(scope="module")
