@@ -1,9 +1,10 @@
 """Measures what a job of 4,000 ranks over up to a million shards takes, and a small one that runs.
 
 *Planning*: no shard is there, only the index that names them: from it follow the shards of a
-source, and the records of each rank in a step. Each case is a process of its own, so that its
-memory is its own. *A job that runs*: two feeders serve as many ranks as their memory allows, for an
-epoch of local shards. Beside each number stands what ``streamrec bench plan`` says of this job.
+source, and the records of each rank in a step. *First batches*: of a store of one shard under as
+many names. Each case is a process of its own, so that its memory is its own. *A job that runs*: two
+feeders serve as many ranks as their memory allows, for an epoch of local shards. Beside each number
+stands what ``streamrec bench plan`` says of this job.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from bench.crowd import FRUGAL
 from bench.harness import Aim, Column, Report, Run, benchmark, run_async, table_of
 from bench.services import Daemon, daemon
 from bench.stopwatch import proportional_megabytes, usage
+from streamrec.devstore import DevStore
+from streamrec.devstore.objects import Content, Recipe, StoredObject, SyntheticObjects
 from streamrec.errors import FeedError
 from streamrec.feeder.client.healing import AsyncHealingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import Index, ShardEntry
+from streamrec.formats.shards.index_names import SUFFIX
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.capacity import OPENING, Workload, plan
 from streamrec.measure.simulation import simulated
 from streamrec.plan.reading.ranges import MemoryPlan
@@ -69,15 +74,66 @@ def name_of(number: int, shards: int) -> str:
     return f"train-{number:07}-of-{shards:07}.tfrecord"
 
 
-def write_index(directory: Path, shards: int) -> str:
+def write_index(directory: Path, shards: int, records: int = RECORDS) -> str:
     """Write the index of shards that are not there; return its URL."""
     entries = (
-        ShardEntry(name_of(number, shards), 32 * RECORDS, RECORDS, [0], [0], [1])
+        ShardEntry(name_of(number, shards), 32 * records, records, [0], [0], [0])
         for number in range(shards)
     )
     path = directory / f"train-{shards}.streamrec-index"
     path.write_bytes(Index(tuple(entries)).encode())
     return str(path)
+
+
+class IndexedShards(SyntheticObjects):
+    """A bucket of synthetic shards, with their index beside them."""
+
+    def __init__(self, shards: Recipe, index: Recipe) -> None:
+        super().__init__({"bucket": shards, SUFFIX: index})
+
+    async def describe(self, bucket: str, key: str) -> StoredObject:
+        return await super().describe(SUFFIX if key.endswith(SUFFIX) else bucket, key)
+
+    def open(self, bucket: str, key: str) -> Content:
+        return super().open(SUFFIX if key.endswith(SUFFIX) else bucket, key)
+
+
+def first_batch(source: str, options: dict[str, Any], more: dict[str, Any]) -> tuple[int, int]:
+    """Return the records of a stream's first batch; its store counts the requests."""
+
+    async def take() -> int:
+        async with sr.open(source, batch_size=32, storage_options=options, **more) as stream:
+            return len(await anext(stream))
+
+    return asyncio.run(take()), 0
+
+
+def first_batches(directory: Path, shards: int) -> list[dict[str, Any]]:
+    """Measure the first batch of a dataset of so many shards, by each of its sources."""
+    index = Path(write_index(directory, shards, records=1))
+    shard = directory / "shard"
+    shard.write_bytes(frame(bytes(16)))
+    name = f"train-{{:07}}-of-{shards:07}.tfrecord"
+    of_index = Recipe(templates=[index], name=f"train-{{}}{SUFFIX}", objects=1)
+    objects = IndexedShards(Recipe(templates=[shard], name=name, objects=shards), of_index)
+    indexed = f"s3://bucket/train-0{SUFFIX}"
+    sources: dict[str, tuple[str, dict[str, Any]]] = {
+        "a glob": ("s3://bucket/train-*", {}),
+        "a range": (f"s3://bucket/train-{{{0:07}..{shards - 1:07}}}-of-{shards:07}.tfrecord", {}),
+        "an index": (indexed, {}),
+        "an index, shuffled": (indexed, {"shuffle": True}),
+        "an index, by record": (indexed, {"index": True}),
+        "an index, by record, shuffled": (indexed, {"index": True, "shuffle": True}),
+    }
+    rows = []
+    with DevStore(objects=objects) as store:
+        for source, (url, more) in sources.items():
+            say(f"the first batch by {source}")
+            before = store.statistics.requests
+            row = apart(first_batch, url, store.storage_options, more)
+            row["requests"] = store.statistics.requests - before
+            rows.append({"what": f"first batch by {source}", "shards": shards, **row})
+    return rows
 
 
 def list_source(source: str, options: dict[str, Any] | None = None) -> tuple[int, int]:
@@ -253,6 +309,7 @@ def main(_: Run, *, counts: tuple[int, ...]) -> Report:
         for shards in counts:
             say(f"{shards:,} shards")
             rows += cases(Path(directory), shards)
+        rows += first_batches(Path(directory), max(counts))
     told = plan(f"batch=1MB,step=1s,shards={LISTED}").estimates
     (pages,) = [one.value for one in told if one.name == "requests of a listing"]
     say("a job that runs")

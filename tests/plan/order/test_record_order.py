@@ -226,6 +226,16 @@ def test_the_surplus_goes_to_the_lanes_in_turn() -> None:
     assert counts == [[3, 3, 2, 2], [2, 2, 3, 3]]
 
 
+def test_sixteen_shards_feed_4096_ranks() -> None:
+    order = order_of(RecordOracle(((84,) * 2000,) * 16, 10_000, 4096, shuffle=True, seed=3))
+    counts = [order.before(lane, 1) for lane in range(4096)]
+    assert set(counts) == {7, 8}
+    parts = [order.records_at(lane, 0, np.arange(count)) for lane, count in enumerate(counts)]
+    assert np.sort(np.concatenate(parts)).tolist() == list(range(32_000))
+    step = np.array([part[0] for part in parts])  # the first records of all ranks
+    assert set((step // 2000).tolist()) == set(range(16))
+
+
 def test_epochs_differ_and_are_reproducible() -> None:
     oracle = RecordOracle(((4,) * 200,), 30, 1, True, 3)
     order = order_of(oracle)
