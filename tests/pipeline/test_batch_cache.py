@@ -454,6 +454,7 @@ CHANGES: dict[str, Any] = {
     "ordered": None,
     "filter": None,
     "map": None,
+    "balance": None,
     "pack": Pack(8),
     "length_buckets": 2,
     "check_crc": False,

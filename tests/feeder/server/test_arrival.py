@@ -100,6 +100,7 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                     "transform": None,
                     "pack": None,
                     "window": None,
+                    "balance": None,
                 },
                 "length": None,
                 "surplus": None,

@@ -24,9 +24,14 @@ def deals(lengths: list[int], ranks: int, *, shuffle: bool, epochs: int | None) 
     ends = [0, *accumulate(sizes)]
     firsts = list(range(0, len(lengths), 3))
     lasts = [min(len(lengths), first + 3) for first in firsts]
-    columns = ([0] * len(firsts), [ends[n] for n in firsts], [ends[n] for n in lasts], firsts)
-    counts = np.array(lasts) - np.array(firsts)
-    order = RecordOrder(Chunks(*map(np.array, columns), counts), lanes=2 * ranks, shuffle=shuffle)
+    table = Chunks(
+        shard=np.zeros(len(firsts), np.int64),
+        begin=np.array([ends[n] for n in firsts]),
+        end=np.array([ends[n] for n in lasts]),
+        first_record=np.array(firsts),
+        records=np.array(lasts) - np.array(firsts),
+    )
+    order = RecordOrder(table, lanes=2 * ranks, shuffle=shuffle)
     windows = (
         ChunkWindows(order, Windows(total=2000, lanes=order.lanes, seed=0)) if shuffle else None
     )
