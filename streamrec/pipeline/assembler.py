@@ -164,7 +164,7 @@ class Assembler:
         rows = self._plan.batch_size or 1
         mean = max(lane.record_size for lane in self._lanes)
         batch = self.decoder.estimate(rows, int(max(rows * mean, largest)))
-        expected = min(memory.held(batch, is_sent=self._is_sent), memory.decoded)
+        expected = memory.held(batch, is_sent=self._is_sent)
         taken = max(decoded.in_use - borrowed, expected)
         return max(0, taken + memory.for_ranges - memory.total)
 

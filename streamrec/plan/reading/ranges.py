@@ -146,7 +146,7 @@ class MemoryPlan:
         """
         # Of any size, one waits, one is handed over, and the consumer has one.
         on_its_way = max(sent_bytes(self.total), batch) if is_sent else 0
-        return max(self.waiting, batch) + 2 * batch + on_its_way
+        return min(max(self.waiting, batch) + 2 * batch, self.decoded) + on_its_way
 
     @property
     def for_ranges(self) -> int:

@@ -446,6 +446,8 @@ def test_a_batch_is_held_with_the_one_before_it_and_those_that_wait() -> None:
     assert plan.held(140 * MIB, is_sent=False) == 3 * 140 * MIB
     assert plan.held(MIB, is_sent=True) == 82 * MIB
     assert plan.held(140 * MIB, is_sent=True) == 4 * 140 * MIB
+    assert plan.held(300 * MIB, is_sent=False) == plan.decoded
+    assert plan.held(300 * MIB, is_sent=True) == plan.decoded + 300 * MIB
 
 
 def test_what_is_claimed_beyond_its_part_leaves_each_lane_its_head() -> None:
