@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,11 +193,24 @@ def _print_computed(
     """Compute the places of some steps or of a record, and print them, or the records there."""
     from streamrec.streams.which import places
 
-    found = places(settings, steps, **of_run)
+    with _no_collection():
+        found = places(settings, steps, **of_run)
     if show or key is not None:
         _print_records(found, settings, [key] if key is not None else None, as_json=as_json)
     else:
         click.echo("\n".join(_lines(found, as_json=as_json)).encode())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Have the garbage collector wait: it would look through a million names again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _print_read(

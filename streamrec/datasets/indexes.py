@@ -156,8 +156,8 @@ class IndexCheck:
             return
         names = names_apart(urls)
         for url, name in zip(urls, names, strict=True):
-            if (entry := index.find(names_alone(name, url))) is not None:
-                self._entries[url] = entry
+            if (shard := index.find(names_alone(name, url))) is not None:
+                self._entries[url] = index.entries[shard]
             else:
                 message = f"the index has no shard of this name ({name}); {AGAIN}"
                 self.faults.append(StaleIndex(message, url=url))

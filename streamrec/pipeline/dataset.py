@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self
 
 from streamrec.config.machine import batch_limit, pixel_limit
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.dataset_opening import Findings
     from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.plan.order.record_order import Order
@@ -98,26 +99,14 @@ class Dataset:
         )
         self.lanes = self._identity.lanes
         self._arithmetic = Arithmetic(
-            settings, self._identity, index, near=stores.are_local(self.shards)
+            settings, self._identity, index, near=stores.are_local(settings.urls)
         )
         self.excluded = excluded
         self.components = self._identity.components
         """The components of a mix; ``None``: nothing is mixed."""
-        self._runs = Runs(
-            settings,
-            functions,
-            identity=self._identity,
-            stores=stores,
-            objects=objects,
-            index=index,
-            is_inferred=is_inferred,
-            excluded=excluded,
-            lengths=lengths,
-        )
+        self._functions, self._is_inferred = functions, is_inferred
         self.lengths = lengths
         """The lengths of all records, by which rows are dealt; ``None``: they are not."""
-        # Last, when all that may be refused has been: the permutation of many shards takes long.
-        self._identity.draw()
 
     def __repr__(self) -> str:
         return f"<Dataset of {len(self.shards)} shards, {self.lanes} lanes>"
@@ -128,6 +117,8 @@ class Dataset:
         settings: DatasetSettings,
         objects: Sequence[ObjectInfo] | None = None,
         before_request: BeforeRequest = let_pass,
+        *,
+        is_read: bool = True,
     ) -> Self:
         """Open a dataset: find its shards and read its index.
 
@@ -135,6 +126,7 @@ class Dataset:
             settings: The dataset's settings.
             objects: The shards, if the caller has listed them; not for a mix.
             before_request: Called before each request to a store, as long as the dataset is open.
+            is_read: False: only its order is asked for, so nothing is made ready for a run.
 
         Raises:
             ObjectNotFound: A pattern matches no shard.
@@ -145,10 +137,34 @@ class Dataset:
         findings = await find(settings, objects, before_request)
         try:
             # A million shards take seconds, and pictures import their libraries.
-            return await in_thread(partial(cls, **vars(findings)))
+            return await in_thread(partial(cls._of, findings, is_read=is_read))
         except BaseException:
             await findings.stores.aclose()
             raise
+
+    @classmethod
+    def _of(cls, findings: Findings, *, is_read: bool) -> Self:
+        dataset = cls(**vars(findings))
+        if is_read:
+            _ = dataset._runs
+            # Last, when all that may be refused has been: to permute many shards takes long.
+            dataset._identity.draw()
+        return dataset
+
+    @cached_property
+    def _runs(self) -> Runs:
+        """The maker of runs, made with the dataset unless only its order is asked for."""
+        return Runs(
+            self._settings,
+            self._functions,
+            identity=self._identity,
+            stores=self._stores,
+            objects=self.objects,
+            index=self._index,
+            is_inferred=self._is_inferred,
+            excluded=self.excluded,
+            lengths=self.lengths,
+        )
 
     async def aclose(self) -> None:
         """Close the connections to the stores."""
@@ -350,13 +366,12 @@ class Runs:
 
             self._versions = versions_of(objects, stores.cache)
         self._entries = () if index is None else index.entries
-        self._unlisted: Container[int] = ()
+        self._unlisted: Container[int] = () if index is None else self._add_sizes_of(index)
         self._places = places_of(identity.shards) if self._forecasts else {}
         if self._keeps("pictures", "mapped"):
             from streamrec.pipeline.batch.record_caches import programs
 
             programs()  # it looks for what is installed
-        self._add_facts_of_the_index()
 
     @property
     def stored_bytes(self) -> int | None:
@@ -464,10 +479,10 @@ class Runs:
         """Return whether the settings name a cache of one of these kinds."""
         return self._settings.cache is not None and self._settings.cache.of in kinds
 
-    def _add_facts_of_the_index(self) -> None:
-        shards = range(len(self._entries))
-        unlisted = {i for i in shards if i not in self._sizes or i not in self._etags}
+    def _add_sizes_of(self, index: Index) -> Container[int]:
+        """Take sizes from the index; return the shards whose listing lacks a size or version."""
+        shards = range(len(index.entries))
+        unlisted = {*shards} - (self._sizes.keys() & self._etags.keys())
+        self._sizes = dict(enumerate(index.columns.sizes.tolist())) | self._sizes
         # Mostly all or none: a set of a million takes as much memory as their names.
-        self._unlisted = shards if len(unlisted) == len(shards) else unlisted
-        for shard, entry in enumerate(self._entries):
-            self._sizes.setdefault(shard, entry.size)
+        return shards if len(unlisted) == len(shards) else unlisted

@@ -15,7 +15,6 @@ from streamrec.config.consistency import check_change
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import has_pictures
-from streamrec.formats.shards.index import Index
 from streamrec.pipeline.batch.origin import Components
 from streamrec.plan.order.mixture import (
     DrawChange,
@@ -41,13 +40,14 @@ from streamrec.plan.state.fingerprint import (
     names_digest,
 )
 from streamrec.plan.state.resume_point import read_changes
-from streamrec.stores.base.source_text import content_name
+from streamrec.stores.base.source_text import content_name, has_more
 from streamrec.values.record_rows import Chunks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from streamrec.config import DatasetSettings
+    from streamrec.formats.shards.index import Index
     from streamrec.pipeline.batch.functions import Functions
     from streamrec.plan.order.mixture import Draws
     from streamrec.plan.order.record_order import Order
@@ -338,8 +338,10 @@ class Identity:
     def _lasting_records(self) -> list[int]:
         """The number of records of each such component, as an index counts them."""
         assert self._index is not None
-        counted = self._parts or self._index.entries
-        sums = (sum(one.records for one in counted[first:last]) for first, last in self._bounds)
+        counts: list[int] = self._index.columns.records.tolist()
+        if self._parts:
+            counts = [part.records for part in self._parts]
+        sums = (sum(counts[first:last]) for first, last in self._bounds)
         parts = zip(self._settings.components, sums, strict=True)
         return [records for name, records in parts if name not in self.waiting]
 
@@ -366,11 +368,10 @@ class Identity:
         """Return the kind of order without some components: with an index, it has its digest."""
         if self._index is None:
             return self.kind
-        entries = self._index.entries
-        own = [entries[first:last] for first, last in self._bounds]
+        own = [range(first, last) for first, last in self._bounds]
         parts = dict(zip(self._settings.components, own, strict=True))
-        entries = tuple(entry for part in _without(parts, names).values() for entry in part)
-        return f"{self._counting}{Index(entries).digest()}"
+        shards = [shard for part in _without(parts, names).values() for shard in part]
+        return f"{self._counting}{self._index.select(shards).digest()}"
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         """Return the facts that determine the order of a stream over the dataset."""
@@ -502,7 +503,9 @@ def digest_of_names(urls: Sequence[str], parts: Sequence[ShardPart]) -> str:
     return digest(" ".join([names, *cuts])) if cuts else names
 
 
-def _own_names(urls: Sequence[str]) -> list[str]:
+def _own_names(urls: Sequence[str]) -> Sequence[str]:
     """Return the names that copies have, too; URLs, where only a query tells shards apart."""
+    if not has_more("\n".join(urls)):  # a million are looked through at once
+        return urls
     names = [content_name(url) for url in urls]
     return names if len({*names}) == len({*urls}) else list(urls)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
-    from streamrec.formats.shards.index import ShardEntry
     from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.plan.order.shard_order import ShardPart
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
@@ -123,7 +122,7 @@ async def _find_in(
     if settings.index is not None:
         # The shards of each component of a mix have an index of their own beside them.
         found = [await _index_of(settings, settings.index, stores, part) for part in parts]
-        index = Index(tuple(entry for one in found for entry in one))
+        index = found[0] if len(found) == 1 else Index([e for one in found for e in one.entries])
         settings = apply_index(settings, index)
     is_inferred = settings.features == "infer"
     if is_inferred:
@@ -132,6 +131,7 @@ async def _find_in(
     if settings.dtypes and isinstance(settings.features, dict):
         features = narrow(settings.features, dtype_names(settings.dtypes))
         settings = settings.model_copy(update={"features": features})
+    stores.indexes.clear()  # each may have a GB
     counts = [len(part.objects) for part in parts]
     return Findings(
         settings=settings,
@@ -199,16 +199,17 @@ async def _read_excluded(
 
 def _totals(index: Index | None, parts: Sequence[Listed]) -> list[int] | None:
     """Return the records of each shard; ``None``: neither an index nor a folder says them."""
-    if index is not None:
-        return [entry.records for entry in index.entries]
-    return [own.total for part in parts for own in part.parts] or None
+    if index is None:
+        return [own.total for part in parts for own in part.parts] or None
+    totals: list[int] = index.columns.records.tolist()
+    return totals
 
 
 async def _list_parts(stores: Stores, settings: DatasetSettings) -> list[list[ObjectInfo]]:
     """List the shards of each component of a mix; else of the only source."""
     parts = [await stores.list_named(part) for part in settings.components.values()]
     if settings.shuffle:  # the order in which a program lists files may be its machine's
-        parts = [sorted(part, key=lambda found: found.url) for part in parts]
+        parts = [sorted(part, key=attrgetter("url")) for part in parts]
     return parts
 
 
@@ -252,8 +253,8 @@ def _alike(features: dict[str, Any], own: dict[str, Any], name: str) -> dict[str
 
 async def _index_of(
     settings: DatasetSettings, named: Literal[True] | str, stores: Stores, part: Listed
-) -> list[ShardEntry]:
-    """Return the index's entries of some shards.
+) -> Index:
+    """Return the index of some shards.
 
     Raises:
         StaleIndex: The shards have other numbers of records than their folder says.
@@ -262,7 +263,7 @@ async def _index_of(
     wholes = part.wholes or [part.objects]
     indexes = [await read_index(settings, named, stores, whole) for whole in wholes]
     if not part.parts:
-        return list(indexes[0].entries)
+        return indexes[0]
     entries = {
         info.url: entry
         for whole, index in zip(wholes, indexes, strict=True)
@@ -276,7 +277,7 @@ async def _index_of(
                 f"dataset_info.json {own.total}; write the index again with `streamrec index`",
                 url=info.url,
             )
-    return found
+    return Index(found)
 
 
 async def read_index(
@@ -305,7 +306,7 @@ async def read_index(
         # The source is this index, so it names these shards, in this order.
         index = await _read(settings, stores, unescape(with_one_name(source)), ())
         if len(index.entries) == len(objects):
-            return Index(tuple(sorted(index.entries, key=attrgetter("name"))))
+            return index.by_name()
     urls = [info.url for info in objects]
     # An index that is named stands alone; one beside the shards may have either of two names.
     places = index_places(urls) if named is True else [named]
@@ -333,6 +334,8 @@ async def _check_there(stores: Stores, shard: ObjectInfo) -> None:
 async def _read(
     settings: DatasetSettings, stores: Stores, url: str, shards: Sequence[str]
 ) -> Index:
+    if url in stores.indexes:  # it was read in place of a listing
+        return stores.indexes[url]
     async with limit_time(settings, "reading the index", url):
         # One byte more than an index may have, so that a larger one is refused.
         remedy = "set index to its own signed URL, or give a source in s3:// or gs://"
@@ -341,21 +344,24 @@ async def _read(
 
 
 def _select(index: Index, objects: Sequence[ObjectInfo]) -> Index:
-    """Return the entries of these shards."""
+    """Return the index of these shards alone."""
     names = names_apart([info.url for info in objects])
     found = [_find(index, name, info) for name, info in zip(names, objects, strict=True)]
-    entries = [entry for entry in found if entry is not None]
-    if len(entries) < len(found):
+    shards = [shard for shard in found if shard is not None]
+    if len(shards) < len(found):
         named = zip(names, objects, found, strict=True)
-        raise _lacking([(name, info) for name, info, entry in named if entry is None])
-    for info, entry in zip(objects, entries, strict=True):
-        check_version(info, entry.size, entry.etag)
-    return Index(tuple(entries))
+        raise _lacking([(name, info) for name, info, shard in named if shard is None])
+    own = index.select(shards)
+    sizes = own.columns.sizes.tolist()
+    for info, size, etag in zip(objects, sizes, own.columns.etags, strict=True):
+        check_version(info, size, etag)
+    return own
 
 
-def _find(index: Index, name: str, info: ObjectInfo) -> ShardEntry | None:
+def _find(index: Index, name: str, info: ObjectInfo) -> int | None:
     # The other name has a digest, which most need not wait for.
-    return index.get(name) or index.find(names_alone(name, info.url))
+    own = index.find([name])
+    return index.find(names_alone(name, info.url)) if own is None else own
 
 
 def _lacking(shards: Sequence[tuple[str, ObjectInfo]]) -> StaleIndex:

@@ -93,6 +93,8 @@ class Stores:
         self._progress = progress
         self.timings = Timings()
         """The times of listings."""
+        self.indexes: dict[str, Index] = {}
+        """The indexes that were read in place of a listing, by their URLs."""
         self._keeps_ranges = cache is not None and cache.of != "batches"
         self.cache = None if cache is None else open_cache(cache, self._options)
 
@@ -226,11 +228,13 @@ class Stores:
             )
         remedy = "give the shards as the source"
         data = await read_beside(self, url, (), LARGEST + 1, what="index", remedy=remedy)
-        named = await in_thread(partial(Index.parse_names, data, url=url))
-        if not named:
+        index = (await in_thread(partial(Index.parse, data, url=url))).by_name()
+        if not index.entries:
             raise ObjectNotFound("the index names no shard; write it again", url=url)
-        directory = url[: url.rfind("/") + 1]
-        return [ObjectInfo(f"{directory}{name}", size) for name, size in sorted(named)]
+        self.indexes[url] = index
+        directory, columns = url[: url.rfind("/") + 1], index.columns
+        named = zip(columns.names, columns.sizes.tolist(), strict=True)
+        return [ObjectInfo(f"{directory}{name}", size) for name, size in named]
 
     async def aclose(self) -> None:
         """Close every store; a second call does nothing."""

@@ -12,7 +12,6 @@ from streamrec.config.arguments import absolute_sources, count_of, plain_integer
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.streams.opening import checked, checked_mix
 from streamrec.streams.which_read import point_in, range_of, read_places, world_size_of
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ def which(
         StoreError: The index or the data cannot be read.
         DataError: A record is damaged, which only ``read`` can notice.
     """
+    from streamrec.streams.opening import checked, checked_mix  # the command does not need it
+
     values = {"batch_size": batch_size, **settings}
     if isinstance(source, Mapping):
         dataset = checked_mix(source, features, values).dataset()
@@ -247,7 +248,7 @@ async def _opened_to_find(
     unneeded: dict[str, Any] = {"memory_budget": UNLIMITED, "cache": None}
     if settings.features == "infer":
         unneeded["features"] = None
-    dataset = await Dataset.open(settings.model_copy(update=unneeded))
+    dataset = await Dataset.open(settings.model_copy(update=unneeded), is_read=False)
     try:
         if find is None:
             return dataset, None
@@ -271,10 +272,12 @@ def _of_rank(
     world_size: int,
     point: ResumePoint,
 ) -> list[DeliveredRecord]:
-    from streamrec.pipeline.dataset_places import MixDeliveries, RankDeliveries
+    from streamrec.pipeline.dataset_places import RankDeliveries
 
     size, whose = dataset.settings.batch_size, {"rank": rank, "world_size": world_size}
     if records is None and dataset.components is not None:
+        from streamrec.pipeline.mix_places import MixDeliveries
+
         return list(MixDeliveries(dataset, size, **whose, point=point).of_steps(steps or range(0)))
     of = RankDeliveries(dataset, size, **whose, point=point)
     if records is None:

@@ -16,6 +16,8 @@ from tests.stores.piecewise_body import PiecewiseBody
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from streamrec.formats.shards.index import Index
+
 
 @dataclass
 class Body(PiecewiseBody):
@@ -53,6 +55,7 @@ class ScriptedStore(ReadOnly):
     faults: deque[StoreError | tuple[int, StoreError] | None] = field(default_factory=deque)
     etags: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, int, int, str | None]] = field(default_factory=list)
+    indexes: dict[str, Index] = field(default_factory=dict)
     open_bodies: int = 0
     most_open: int = 0
     cache: None = None

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, MalformedIndex, ObjectNotFound, StaleIndex
+from streamrec.pipeline.dataset import Dataset
 from streamrec.stores import ObjectInfo, Stores
 
 if TYPE_CHECKING:
@@ -48,6 +50,17 @@ def test_it_takes_one_request_and_no_listing(tmp_path: Path) -> None:
     assert len(named_by(index, stores)) == 5
     assert len(asked) == 1
     assert not stores.timings.to_dict()  # of listings
+
+
+def test_an_index_that_names_the_shards_is_read_once(tmp_path: Path) -> None:
+    settings = validate(DatasetSettings, {"source": write(tmp_path), "index": True})
+    asked: list[int] = []
+
+    async def opened() -> None:
+        await (await Dataset.open(settings, before_request=asked.append)).aclose()
+
+    asyncio.run(opened())
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

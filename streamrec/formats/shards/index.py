@@ -9,11 +9,12 @@ it. It says nothing about where the shards are stored, so that it describes each
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -21,10 +22,11 @@ from streamrec.errors import MalformedIndex
 from streamrec.formats.shards.index_names import SIGNED
 from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, footer, is_intact
+from streamrec.values.columns import offsets_of
 from streamrec.values.record_rows import Chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     import numpy.typing as npt
 
@@ -50,8 +52,6 @@ _DAMAGED = "so it is damaged or not an index; write it again with `streamrec ind
 
 
 _NONE = np.empty(0, np.int64)
-_FIRST = np.zeros(1, np.int64)
-"""The only chunk's begin and first record in all shards of one chunk: an array takes 112 bytes."""
 
 
 @dataclass(slots=True)  # not frozen, which would make each of a million take five times as long
@@ -113,15 +113,97 @@ class ShardEntry:
         return slice(first, last), begins, np.searchsorted(block.offsets, begins)
 
 
+class Columns(NamedTuple):
+    """The facts of all shards, and those of all their chunks, end to end."""
+
+    names: Sequence[str]
+    sizes: Indices
+    records: Indices
+    bounds: Indices
+    """int64 ``[shards + 1]``: the chunks before each shard, and in all."""
+    begins: Indices
+    first_records: Indices
+    crcs: npt.NDArray[np.int64]
+    etags: Sequence[str | None]
+
+    @classmethod
+    def of(cls, entries: Sequence[ShardEntry]) -> Self:
+        """Join the facts of entries."""
+        return cls(
+            [entry.name for entry in entries],
+            np.array([entry.size for entry in entries], np.int64),
+            np.array([entry.records for entry in entries], np.int64),
+            offsets_of(np.array([len(entry.begins) for entry in entries], np.int64)),
+            _join(entry.begins for entry in entries),
+            _join(entry.first_records for entry in entries),
+            _join(entry.crcs for entry in entries),
+            [entry.etag for entry in entries],
+        )
+
+    def take(self, shards: Sequence[int]) -> Columns:
+        """Return the facts of the shards of these numbers, in this order."""
+        numbers = np.array(shards, np.int64)
+        counts = np.diff(self.bounds)[numbers]
+        bounds = offsets_of(counts)
+        chunks = np.arange(bounds[-1]) + np.repeat(self.bounds[numbers] - bounds[:-1], counts)
+        return Columns(
+            [self.names[shard] for shard in shards],
+            self.sizes[numbers],
+            self.records[numbers],
+            bounds,
+            self.begins[chunks],
+            self.first_records[chunks],
+            self.crcs[chunks],
+            [self.etags[shard] for shard in shards],
+        )
+
+
+class Entries(Sequence[ShardEntry]):
+    """The entries of shards, each made when it is asked for: there may be a million of them."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        """Their facts, which must not be changed."""
+
+    def __len__(self) -> int:
+        return len(self.columns.names)
+
+    @overload
+    def __getitem__(self, shard: int) -> ShardEntry: ...
+    @overload
+    def __getitem__(self, shard: slice) -> Entries: ...
+    def __getitem__(self, shard: int | slice) -> ShardEntry | Entries:
+        """Return the entry of a shard, or those of a slice."""
+        columns, number = self.columns, range(len(self))[shard]
+        if isinstance(number, range):
+            return Entries(columns.take(number))
+        chunks = slice(*columns.bounds[number : number + 2].tolist())
+        return ShardEntry(
+            columns.names[number],
+            columns.sizes.item(number),
+            columns.records.item(number),
+            columns.begins[chunks],
+            columns.first_records[chunks],
+            columns.crcs[chunks],
+            columns.etags[number],
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Index:
     """The entries of all shards, found by name."""
 
-    entries: tuple[ShardEntry, ...]
+    entries: Sequence[ShardEntry]
 
     @cached_property
-    def _by_name(self) -> dict[str, ShardEntry]:
-        return {entry.name: entry for entry in self.entries}
+    def columns(self) -> Columns:
+        """The facts of all entries."""
+        entries = self.entries
+        return entries.columns if isinstance(entries, Entries) else Columns.of(entries)
+
+    @cached_property
+    def _by_name(self) -> dict[str, int]:
+        return {name: shard for shard, name in enumerate(self.columns.names)}
 
     def __repr__(self) -> str:
         return f"<Index of {len(self.entries)} shards, {self.records} records>"
@@ -129,23 +211,31 @@ class Index:
     @cached_property
     def records(self) -> int:
         """The number of records in all shards."""
-        return sum(entry.records for entry in self.entries)
+        return sum(self.columns.records.tolist())
 
-    def get(self, name: str) -> ShardEntry | None:
-        """Return the entry of the shard with this name; ``None`` if there is none.
+    def find(self, names: Iterable[str]) -> int | None:
+        """Return the number of the shard that has one of these names; ``None``: none has.
 
         The ``?...`` of signed URLs does not count, so an index that was written without signatures
         serves them, too, and the other way round.
         """
-        if (entry := self._by_name.get(name)) is not None:
-            return entry
-        plain = name.removesuffix(SIGNED)
-        found = (self._by_name.get(each) for each in (plain, f"{plain}{SIGNED}"))
-        return next((entry for entry in found if entry is not None), None)
+        for name in names:
+            plain = name.removesuffix(SIGNED)
+            for each in (name, plain, f"{plain}{SIGNED}"):
+                if (shard := self._by_name.get(each)) is not None:
+                    return shard
+        return None
 
-    def find(self, names: Iterable[str]) -> ShardEntry | None:
-        """Return the entry of the shard that has one of these names; ``None`` if there is none."""
-        return next((entry for entry in map(self.get, names) if entry is not None), None)
+    def select(self, shards: Sequence[int]) -> Index:
+        """Return the index of the shards of these numbers, in this order."""
+        if list(shards) == list(range(len(self.entries))):
+            return self
+        return Index(Entries(self.columns.take(shards)))
+
+    def by_name(self) -> Index:
+        """Return the same entries, sorted by their names."""
+        names = self.columns.names
+        return self.select(sorted(range(len(names)), key=names.__getitem__))
 
     def chunks(self) -> Chunks:
         """Return all chunks, in the order of the entries."""
@@ -153,18 +243,14 @@ class Index:
 
     @cached_property
     def _chunks(self) -> Chunks:
-        entries = self.entries
-        counts = np.array([len(entry.begins) for entry in entries], np.int64)
-        sizes = np.array([entry.size for entry in entries], np.int64)
-        records = np.array(self._counts(), np.int64)
-        begins = _join(entry.begins for entry in entries)
-        firsts = _join(entry.first_records for entry in entries)
+        columns = self.columns
+        counts, firsts = np.diff(columns.bounds), columns.first_records
         return Chunks(
             np.repeat(np.arange(len(counts), dtype=np.int64), counts),
-            begins,
-            _ends(begins, counts, sizes),
+            columns.begins,
+            _ends(columns.begins, counts, columns.sizes),
             firsts,
-            _ends(firsts, counts, records) - firsts,
+            _ends(firsts, counts, columns.records) - firsts,
         )
 
     def digest(self) -> str:
@@ -173,30 +259,29 @@ class Index:
         These determine an order. Names, ETags and CRCs are left out, so that states outlive a new
         index of the same shards, also one of another version.
         """
-        chunks = self.chunks()
         hashed = blake2b(digest_size=8)
-        for column in (np.array(self._counts(), "<i8"), *chunks):
+        for column in (self.columns.records, *self.chunks()):
             # In one byte order, so that the digest is the same on every machine.
-            hashed.update(np.ascontiguousarray(column, "<i8").tobytes())
+            hashed.update(np.ascontiguousarray(column, "<i8").data)
         return hashed.hexdigest()
 
     def encode(self) -> bytes:
         """Serialize the index, in the latest version."""
-        entries = self.entries
+        columns = self.columns
         # A file's name need not be UTF-8: Python holds other bytes as surrogates.
-        names = [entry.name.encode(errors="surrogateescape") for entry in entries]
+        names = [name.encode(errors="surrogateescape") for name in columns.names]
         text = b"".join(names)
-        counts = [len(entry.begins) for entry in entries]
+        chunks = len(columns.begins)
         body = b"".join(
             (
-                _HEAD.pack(MAGIC, VERSION, len(entries), sum(counts), len(text)),
-                np.array([entry.size for entry in entries], "<i8").tobytes(),
-                np.array(self._counts(), "<i8").tobytes(),
-                np.array(counts, "<u4").tobytes(),
+                _HEAD.pack(MAGIC, VERSION, len(names), chunks, len(text)),
+                columns.sizes.astype("<i8").tobytes(),
+                columns.records.astype("<i8").tobytes(),
+                np.diff(columns.bounds).astype("<u4").tobytes(),
                 np.array([len(name) for name in names], "<u4").tobytes(),
-                _join(entry.begins for entry in entries).astype("<i8").tobytes(),
-                _join(entry.first_records for entry in entries).astype("<i8").tobytes(),
-                _join(entry.crcs for entry in entries).astype("<u4").tobytes(),
+                columns.begins.astype("<i8").tobytes(),
+                columns.first_records.astype("<i8").tobytes(),
+                columns.crcs.astype("<u4").tobytes(),
                 text,
             )
         )
@@ -214,25 +299,9 @@ class Index:
             MalformedIndex: The bytes are not an index, are damaged, or are of a later version.
         """
         try:
-            return cls(tuple(_entries(data)))
+            return cls(Entries(_columns(data)))
         except MalformedIndex as fault:
             raise MalformedIndex(fault.message, url=url) from None
-
-    @staticmethod
-    def parse_names(data: bytes, *, url: str) -> list[tuple[str, int]]:
-        """Return the names and sizes of all shards alone, in a fraction of the time.
-
-        Arguments and errors are those of :meth:`parse`; chunks are not checked.
-        """
-        try:
-            version, shards, chunks, text_bytes = _check_header(data)
-            strings, sizes = _names_and_sizes(data, version, shards, chunks, text_bytes)
-        except MalformedIndex as fault:
-            raise MalformedIndex(fault.message, url=url) from None
-        return list(zip(strings, sizes, strict=True))
-
-    def _counts(self) -> list[int]:
-        return [entry.records for entry in self.entries]
 
 
 class ChunkFinder:
@@ -268,8 +337,8 @@ class ChunkFinder:
         return int(np.searchsorted(starts, self.begins[-1] + self._chunk_bytes))
 
 
-def _entries(data: bytes) -> list[ShardEntry]:
-    """Check all of an index's bytes, and return its entries."""
+def _columns(data: bytes) -> Columns:
+    """Check all of an index's bytes, and return its columns."""
     version, shards, chunks, text_bytes = _check_header(data)
     has_etags = version == WITH_ETAGS
     # In the order of the layout in docs/reference/dataset-index.md.
@@ -280,56 +349,23 @@ def _entries(data: bytes) -> list[ShardEntry]:
         arrays.append(np.frombuffer(data, dtype, count, at))
         at += arrays[-1].nbytes
     sizes, records, *lengths, begins, firsts, crcs = arrays
-    counts, names, *etags = (array.tolist() for array in lengths)
-    if sum(counts) != chunks or sum(map(sum, [names, *etags])) != text_bytes:
+    bounds, names, *etags = map(offsets_of, lengths)
+    text, named = data[at:-_DIGEST], int(names[-1])
+    if bounds[-1] != chunks or named + sum(int(own[-1]) for own in etags) != text_bytes:
         raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
-    text = data[at:-_DIGEST]
-    strings = _strings(text, names, "surrogateescape")  # a file's name need not be UTF-8
+    strings = _strings(text[:named], names, "surrogateescape")  # a file's name need not be UTF-8
     # Entries are found by name, so one of the two would never be read.
     if len(set(strings)) != shards:
         raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
-    versions = _strings(text[sum(names) :], etags[0]) if etags else [""] * shards
+    versions = _strings(text[named:], etags[0]) if etags else [""] * shards
     # With 0, which says that a CRC is not known, no record is compared.
     crcs = np.zeros(chunks, np.int64) if has_etags else crcs.astype(np.int64)
-    bounds = pairwise([0, *accumulate(counts)])
-    facts = zip(strings, sizes.tolist(), records.tolist(), versions, bounds, strict=True)
-    entries = [
-        ShardEntry(
-            name,
-            size,
-            count,
-            _places(begins, first, last),
-            _places(firsts, first, last),
-            crcs[first:last],
-            version or None,
-        )
-        for name, size, count, version, (first, last) in facts
-    ]
-    if not _are_sound(sizes, records, np.array(counts, np.int64), begins, firsts):
-        for entry in entries:  # one by one, to name it
+    known = [version or None for version in versions]
+    found = Columns(strings, sizes, records, bounds, begins, firsts, crcs, known)
+    if not _are_sound(sizes, records, np.diff(bounds), begins, firsts):
+        for entry in Entries(found):  # one by one, to name it
             check_entry(entry)
-    return entries
-
-
-def _places(column: Indices, first: int, last: int) -> Indices:
-    return _FIRST if last - first == 1 and not column[first] else column[first:last]
-
-
-def _names_and_sizes(
-    data: bytes, version: int, shards: int, chunks: int, text_bytes: int
-) -> tuple[list[str], list[int]]:
-    sizes = np.frombuffer(data, "<i8", shards, _HEAD.size)
-    # Behind the sizes: records, counts of chunks, then the lengths of names.
-    lengths = np.frombuffer(data, "<u4", shards, _HEAD.size + shards * (8 + 8 + 4)).tolist()
-    text = data[_HEAD.size + shards * _SHARD[version] + chunks * _CHUNK[version] : -_DIGEST]
-    if sum(lengths) > text_bytes:
-        raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
-    strings = _strings(text, lengths, "surrogateescape")
-    if len(set(strings)) != shards:
-        raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
-    if shards and (sizes.min() < 0 or sizes.max() >= LARGEST_SHARD):
-        raise MalformedIndex(f"a shard of the index has no size that a shard can have, {_DAMAGED}")
-    return strings, sizes.tolist()
+    return found
 
 
 def _are_sound(
@@ -385,15 +421,18 @@ def _check_header(data: bytes) -> tuple[int, int, int, int]:
         raise MalformedIndex(
             f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}"
         )
-    if _digest(data[:-_DIGEST]) != data[-_DIGEST:]:
+    if _digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
         raise MalformedIndex(f"the index's digest is wrong, {_DAMAGED}")
     return version, shards, chunks, text
 
 
-def _strings(text: bytes, lengths: list[int], errors: str = "strict") -> list[str]:
-    bounds = [0, *accumulate(lengths)]
+def _strings(text: bytes, bounds: Indices, errors: str = "strict") -> list[str]:
+    pairs = pairwise(bounds.tolist())
+    if text.isascii():  # most are, and a million are then decoded at once
+        whole = text.decode()
+        return [whole[a:b] for a, b in pairs]
     try:
-        return [text[a:b].decode(errors=errors) for a, b in pairwise(bounds)]
+        return [text[a:b].decode(errors=errors) for a, b in pairs]
     except UnicodeDecodeError:
         raise MalformedIndex(f"a version in the index is not text, {_DAMAGED}") from None
 
@@ -425,12 +464,14 @@ def check_entry(entry: ShardEntry) -> None:
         raise MalformedIndex(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
 
 
-def _join(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _join(
+    columns: Iterable[Sequence[int] | npt.NDArray[np.int64]],
+) -> npt.NDArray[np.int64]:
     # An empty array first: without any column, there would be nothing to join. And an empty list
     # counts as one of floats, which no cast that is called safe takes.
     empty = np.empty(0, np.int64)
     return np.concatenate([empty, *columns], dtype=np.int64, casting="unsafe")
 
 
-def _digest(body: bytes) -> bytes:
+def _digest(body: bytes | memoryview) -> bytes:
     return blake2b(body, digest_size=_DIGEST).digest()

@@ -35,8 +35,8 @@ def seed_of(*words: int) -> int:
 def permutation(n: int, seed: int) -> npt.NDArray[np.int64]:
     """Return a permutation of ``0 … n-1``: the order of ``n`` successive outputs of SplitMix64."""
     keys = numbers(np.arange(n, dtype=np.uint64), seed)
-    # Stable, since equal keys would else stand as a version of NumPy likes.
-    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+    # No two keys are equal, as SplitMix64 gives each number of 64 bits once: any sort will do.
+    return np.argsort(keys).astype(np.int64, copy=False)
 
 
 def stratified(sizes: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:

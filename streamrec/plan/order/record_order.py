@@ -26,6 +26,7 @@ from streamrec.errors import MalformedPosition
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.permutation import permutation, seed_of, stratified, turned
 from streamrec.plan.order.shard_order import KEPT, Extent, ShardOrder
+from streamrec.values.columns import offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,7 +98,7 @@ class RecordOrder:
 
     def __post_init__(self) -> None:
         """Count the records before each chunk and each unit."""
-        before = np.concatenate([[0], np.cumsum(self.table.records)]).astype(np.int64)
+        before = offsets_of(self.table.records)
         object.__setattr__(self, "_before", before)
         # Where another shard begins; no shard has the number -1.
         shards = np.flatnonzero(np.diff(self.table.shard, prepend=-1))
@@ -238,7 +239,7 @@ class RecordOrder:
         Chunks must not be joined. The bytes of a part of a chunk are estimated.
         """
         piece = self._piece(lane, epoch)
-        chunks = np.searchsorted(self._before, piece.first, "right") - 1
+        chunks = self._unit_chunks[piece.units]
         sizes = self.table.end[chunks] - self.table.begin[chunks]
         return sizes * (piece.last - piece.first) // self.table.records[chunks], piece.before
 
@@ -257,10 +258,10 @@ class RecordOrder:
 
     def records_at(self, lane: int, epoch: int, numbers: Numbers) -> Numbers:
         """Return the records, numbered as in the table, at these places of the lane's epoch."""
-        piece = self._piece(lane, epoch)
-        place = np.searchsorted(piece.before, numbers, "right") - 1
-        records: Numbers = piece.first[place] + numbers - piece.before[place]
-        return records
+        order, before = self._sequence(epoch)
+        places = self._piece_bounds(lane, epoch)[0] + numbers
+        at = np.searchsorted(before, places, "right") - 1
+        return self._units[order[at]] + places - before[at]
 
     def place_of(self, record: int, epoch: int) -> tuple[int, int]:
         """Return the lane that has a record in an epoch, and the record's place in it.
@@ -301,6 +302,11 @@ class RecordOrder:
         shards = int(self.table.shard.max(initial=-1)) + 2
         return np.searchsorted(self.table.shard, np.arange(shards)).astype(np.int64)
 
+    @cached_property
+    def _unit_chunks(self) -> Numbers:
+        """The chunk in which each unit begins."""
+        return np.searchsorted(self._before, self._units[:-1], "right") - 1
+
     def _chunk(self, record: int) -> int:
         return int(np.searchsorted(self._before, record, "right")) - 1
 
@@ -340,7 +346,7 @@ class RecordOrder:
             # A lane's piece may begin and end within a unit.
             first[0] += low - before[begin]
             last[-1] -= before[end] - high
-        counted = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
+        counted = offsets_of(last - first)
         return _LanePiece(units, first, last, counted)
 
     def _own_places(self, lane: int, epoch: int) -> list[int]:
@@ -384,8 +390,7 @@ class RecordOrder:
             # All epochs of a group have the order of its first one: the lanes turn within that.
             since = 0 if self.origin is None else (epoch - self.origin) % self.lanes
             order = order[permutation(len(order), seed_of(CHUNKS, self.seed, epoch - since))]
-        records = np.diff(self._units)[order]
-        return order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
+        return order, offsets_of(np.diff(self._units)[order])
 
     def _begins(self, epoch: int) -> npt.NDArray[np.float64]:
         order, before = self._sequence(epoch)
@@ -480,12 +485,19 @@ class ChunkWindows:
         """Group extents into windows: each takes extents as long as they fit, and at least one."""
         sizes, before = self.order.weights(lane, epoch)
         sizes = np.maximum(sizes, self.windows.shard_bytes)
-        ends: list[int] = np.cumsum(sizes).tolist()  # there may be 200,000: lists are faster here
-        begins = [0]
+        ends = np.cumsum(sizes)
+        starts, begins = ends - sizes, [0]
+        for number in range(len(GROWTH) + 1):
+            if (begin := begins[-1]) < len(ends):
+                room = self.windows.size(lane, number, GROWTH)
+                after = int(np.searchsorted(ends, starts[begin] + room, "right"))
+                begins.append(max(begin + 1, after))
+        # All others are full. There may be 200,000: a table says what comes after each beginning.
+        room = self.windows.size(lane, len(GROWTH) + 1, GROWTH)
+        fits = np.searchsorted(ends, starts + room, "right")
+        after_each = np.maximum(fits, np.arange(1, len(ends) + 1)).tolist()
         while (begin := begins[-1]) < len(ends):
-            room = self.windows.size(lane, len(begins) - 1, GROWTH)
-            limit = (ends[begin - 1] if begin else 0) + room
-            begins.append(max(begin + 1, bisect_right(ends, limit, begin)))
+            begins.append(after_each[begin])
         return before.take(begins)
 
 

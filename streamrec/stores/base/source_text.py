@@ -46,8 +46,8 @@ _BRACES = re.compile(
 )
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
-_NOT_OF_NAMES = re.compile(r"[@?#]|::")
-"""What a URL has if it holds a user, a query or a chain."""
+_MORE = ("@", "?", "#", "::")
+"""What a URL has of these if it holds a user, a query or a chain."""
 _FIXED = re.compile(r"(?:[^*?[]|\[[][*?{}@]\])*", re.DOTALL)
 
 
@@ -95,13 +95,18 @@ def with_holder(url: str, holder: str) -> str:
     return "".join(split_chain(url)._replace(after=f"::{escape(holder)}"))
 
 
+def has_more(text: str) -> bool:
+    """Return whether a URL, or one in a text of many, has more than a scheme and a path."""
+    return any(mark in text for mark in _MORE)
+
+
 def content_name(url: str) -> str:
     """Return a shard's name for what outlives its place, such as an index or a state.
 
     Below the directory that shards share it is the same for all copies of them: a signature does
     not count, and what is in an archive counts as what was unpacked from it.
     """
-    if not _NOT_OF_NAMES.search(url):  # most of a million
+    if not has_more(url):  # most of a million
         return url
     before, link, after = split_chain(url)
     if after:

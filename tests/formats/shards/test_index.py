@@ -91,10 +91,19 @@ def test_an_index_of_version_1_is_read(index: Index, data: st.DataObject) -> Non
     assert old.digest() == index.digest()
 
 
-@given(indices())
-def test_names_and_sizes_alone(index: Index) -> None:
-    found = Index.parse_names(index.encode(), url="x")
-    assert found == [(entry.name, entry.size) for entry in index.entries]
+@given(indices(), st.data())
+def test_entries_are_made_when_they_are_asked_for(index: Index, data: st.DataObject) -> None:
+    """Those of any shards, in any order and as often as wanted, are those of the same entries."""
+    parsed = Index.parse(index.encode(), url="u")
+    count = len(index.entries)
+    shards = data.draw(st.lists(st.integers(0, count - 1)) if count else st.just([]))
+    chosen = Index(tuple(index.entries[shard] for shard in shards))
+    assert plain(parsed.select(shards)) == plain(chosen)
+    assert parsed.select(shards).digest() == chosen.digest()
+    assert parsed.select(range(count)) is parsed
+    part = slice(*sorted(data.draw(st.tuples(*[st.integers(0, count)] * 2))))
+    assert plain(Index(parsed.entries[part])) == plain(Index(index.entries[part]))
+    assert plain(parsed.by_name()) == sorted(plain(index), key=lambda entry: str(entry[0]))
 
 
 @given(indices())
@@ -103,8 +112,8 @@ def test_what_is_written_is_read(index: Index) -> None:
     assert plain(again) == plain(index)
     assert again.digest() == index.digest()
     assert again.records == index.records
-    assert all(again.get(e.name) is e for e in again.entries)
-    assert again.get("none") is None
+    assert [again.find(["none", e.name]) for e in again.entries] == list(range(len(again.entries)))
+    assert again.find(["none"]) is None
 
 
 @given(LENGTHS, st.integers(1, 200), st.lists(st.integers(0, 2000), max_size=5))
