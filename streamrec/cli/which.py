@@ -52,14 +52,16 @@ def _wanted(
 ) -> tuple[str, int] | dict[str, str] | None:
     """Return what ``train-00003.tfrecord:17`` or ``user_id=a`` stands for.
 
-    What ends with a colon and a number is a record, as a shard's name may have a ``=``.
+    A shard's name may have a ``=`` only behind a slash, as in ``day=1/a:17``: what else has one
+    is a value, as ``ts=10:30``.
     """
     if text is None or context.resilient_parsing:
         return None
     shard, _separator, record = text.rpartition(":")
-    if shard and record.isdecimal():
-        return shard, int(record)
     feature, separator, value = text.partition("=")
+    is_value = separator and "/" not in shard
+    if shard and record.isdecimal() and not is_value:
+        return shard, int(record)
     if not feature or not separator:
         raise click.BadParameter(
             f"{text!r} is not SHARD:RECORD, as in train-00003.tfrecord:17, or FEATURE=VALUE"
@@ -80,7 +82,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--find",
     callback=_wanted,
     metavar="SHARD:RECORD|FEATURE=VALUE",
-    help="Tell at which steps this record comes, or each record with this value.",
+    help="Tell at which steps this record, or each with this value, comes; in a mix, in --steps.",
 )
 @click.option(
     "--epochs",
@@ -154,7 +156,7 @@ def which(
     if values is not None:
         _print_values(given_settings(**dataset), key, values)
         return
-    if [step, steps, find].count(None) != 2:
+    if [step, steps, find].count(None) != 2 and (find is None or None not in (step, steps)):
         raise click.UsageError("give one of --step, --steps and --find")
     if find is None:
         refuse_unused("without --find", "epochs")

@@ -9,18 +9,21 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from streamrec.config.places import absolute_source
+from streamrec.config.places import HALF_CHARACTER, absolute_source, has_half_character
 from streamrec.errors import ConfigError
+from streamrec.masking import masked
 
 
 def place_text(place: object) -> str:
     """Return a URL or path as text.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: It is something else, or no name can hold it.
     """
     text = os.fspath(place) if isinstance(place, os.PathLike) else place
     if isinstance(text, str):
+        if has_half_character(text):
+            raise ConfigError(f"{masked(text)!a} holds {HALF_CHARACTER}")
         return text
     raise ConfigError(
         f"the source is {kind_of(place)}, which cannot name shards; give a URL or a path, such as "

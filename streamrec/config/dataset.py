@@ -19,6 +19,7 @@ from streamrec.config.cache_and_audit import (
 )
 from streamrec.config.consistency import CHECKS
 from streamrec.config.lazy_settings import LazySettings
+from streamrec.config.places import HALF_CHARACTER, has_half_character
 from streamrec.config.plain_values import (
     AUTO,
     NONE,
@@ -209,6 +210,8 @@ def _name_shards(source: str | list[str] | dict[str, Any]) -> Any:
         raise ValueError("names no shard; give a URL, a glob or a list of them")
     if isinstance(source, dict) and not all(source):
         raise ValueError("has a component without a name; give each component one")
+    if any(has_half_character(text) for part in parts for text in part):
+        raise ValueError(f"holds {HALF_CHARACTER}")
     return source
 
 

@@ -153,6 +153,21 @@ def absolute_values(excluded: Mapping[str, Any], directory: str | None = None) -
     }
 
 
+HALF_CHARACTER = "half of a surrogate pair, which no name can hold; correct it"
+
+
+def has_half_character(place: str) -> bool:
+    """Return whether a URL or path holds a lone surrogate: no file or object can be named so.
+
+    Those that stand for bytes of a file's name that are not UTF-8 do not count.
+    """
+    try:
+        place.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def absolute_source(text: str, directory: str | None = None) -> str:
     """Return the same for a name or pattern of shards, in which the directory is a plain name."""
     return _in_directory(text, escape(_add_slash(directory)))

@@ -79,9 +79,7 @@ class RankDeliveries:
     ) -> None:
         self._dataset, self._rank = dataset, rank
         if dataset.components is not None:
-            raise ConfigError(
-                "in a mix only the records of steps are computed; ask for steps, or for one source"
-            )
+            raise ConfigError("this is computed for one source, not for a mix; name one source")
         self._start = dataset.position(batch_size, rank, world_size, point)
         self._first_run = dataset.record_run(self._start, batch_size)
 
@@ -144,12 +142,7 @@ class RankDeliveries:
         Raises:
             ConfigError: The shard has no such record.
         """
-        number = self._first_run.order.record_number(shard, record)
-        if number is None:
-            raise ConfigError(
-                f"there is no record {record} of {masked(self._dataset.shards[shard])} in this "
-                f"stream, which has {self.records_by_shard[shard]} of it; correct the number"
-            )
+        number = check_record(self._first_run.order, shard, record, self._dataset.shards[shard])
         for epoch in epochs:
             run = self._run_of_epoch(epoch)
             step = self._delivery(run).step_of(number, epoch)
@@ -175,6 +168,23 @@ class RankDeliveries:
     def _rows(self, run: RecordRun, first: int, last: int) -> Iterator[DeliveredRecord]:
         delivered = self._delivery(run).of_steps(first, last)
         return places_of(self._dataset, self._rank, delivered, run.order)
+
+
+def check_record(order: RecordOrder, shard: int, record: int, url: str) -> int:
+    """Return the number in an order's table of a record of a shard.
+
+    Raises:
+        ConfigError: The order does not have it.
+    """
+    number = order.record_number(shard, record)
+    if number is None:
+        part = order.shard_parts.get(shard)
+        has = part.records if part else int(order.table.records[order.table.shard == shard].sum())
+        raise ConfigError(
+            f"there is no record {record} of {masked(url)} in this stream, which has {has} of it; "
+            "correct the number"
+        )
+    return number
 
 
 def check_begin(step: int, begin: int) -> None:

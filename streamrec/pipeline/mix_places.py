@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.pipeline.dataset_places import check_begin, places_of
+from streamrec.pipeline.dataset_places import check_begin, check_record, places_of
 from streamrec.pipeline.lane.batcher import Batcher
 from streamrec.pipeline.lane.lane_builder import kind_of, mix_of
 from streamrec.pipeline.lane.record_span import RecordSpan
@@ -22,7 +22,7 @@ from streamrec.plan.state.record_run import Delivered
 from streamrec.values.record_rows import Chunks, RecordBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from streamrec.pipeline.batch.decoder import Chunk
     from streamrec.pipeline.dataset import Dataset
@@ -188,3 +188,22 @@ class MixDeliveries:
         check_begin(steps.start, self._steps.step)
         for rows in self._steps.rows(steps):
             yield from places_of(self._dataset, self._rank, rows, self._steps.order)
+
+    def of_records(
+        self, records: Sequence[tuple[int, int]], steps: range
+    ) -> Iterator[DeliveredRecord]:
+        """Yield the places, in these steps, of some records: pairs of a shard and a number in it.
+
+        Raises:
+            ConfigError: A shard has no such record.
+        """
+        order, shards = self._steps.order, self._dataset.shards
+        for shard, record in records:
+            check_record(order, shard, record, shards[shard])
+        wanted = {(shards[shard], record) for shard, record in records}
+        numbers = order.record_numbers(*np.array(records, np.int64).reshape(-1, 2).T)
+        check_begin(steps.start, self._steps.step)
+        for rows in self._steps.rows(steps):
+            if np.isin(rows.records, numbers).any():
+                places = places_of(self._dataset, self._rank, rows, order)
+                yield from (place for place in places if (place.shard, place.record) in wanted)

@@ -82,7 +82,8 @@ def which(
         find: A shard, by its URL or its name, and a record's number in it: the places of this
             record are returned instead of those of ``steps``. Or a value by its feature, as
             ``{"user_id": "a"}``: those of all records that have it, by steps. This needs the index
-            of the key, which ``streamrec index --key`` writes.
+            of the key, which ``streamrec index --key`` writes. In a mix, give ``steps``, too: those
+            to search, since each component has epochs of its own.
         find_epochs: The number of epochs to search, beginning with the first or the state's.
         read: True: read the stream from ``state`` to the last step, for an order that does not
             follow from an index. All between the state and the steps is read, so give the last
@@ -139,8 +140,14 @@ def places(
     find_epochs: int = 1,
 ) -> list[DeliveredRecord]:
     """Compute the places as :func:`which` does, for the settings of a dataset."""
-    if (steps is None) == (find is None):
+    is_mixed = settings.weights is not None
+    if (steps is None) == (find is None) and not (is_mixed and steps is not None):
         raise ConfigError("give either steps, or find with a shard and a record")
+    if is_mixed and steps is None:
+        raise ConfigError(
+            "in a mix each component has epochs of its own; give find together with the steps to "
+            "search, such as range(5000)"
+        )
     wanted = None if steps is None else range_of(steps)
     world_size = world_size_of(world_size, state)
     count_of(find_epochs, "find_epochs", 1)
@@ -275,10 +282,13 @@ def _of_rank(
     from streamrec.pipeline.dataset_places import RankDeliveries
 
     size, whose = dataset.settings.batch_size, {"rank": rank, "world_size": world_size}
-    if records is None and dataset.components is not None:
+    if dataset.components is not None:
         from streamrec.pipeline.mix_places import MixDeliveries
 
-        return list(MixDeliveries(dataset, size, **whose, point=point).of_steps(steps or range(0)))
+        mix, searched = MixDeliveries(dataset, size, **whose, point=point), steps or range(0)
+        return list(
+            mix.of_steps(searched) if records is None else mix.of_records(records, searched)
+        )
     of = RankDeliveries(dataset, size, **whose, point=point)
     if records is None:
         return list(of.of_steps(steps or range(0)))

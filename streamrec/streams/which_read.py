@@ -99,6 +99,10 @@ def world_size_of(world_size: object, state: Any) -> int:
     return sizes.pop() if len(sizes) == 1 else 1
 
 
+RUNS = 2
+"""Runs that are read one after the other: a state may be that of a run's end."""
+
+
 class ReadRecord(NamedTuple):
     """A record's place in a run that was read, and its place in the shards."""
 
@@ -138,7 +142,8 @@ def read_places(
         several records, padding, and the masked rows of damaged and excluded records are left out.
 
     Raises:
-        ConfigError: The settings promise no order, or the state is behind the first step.
+        ConfigError: The settings promise no order, the state is behind the first step, or the last
+            step comes after the run of the state and the next one.
         StateError: The state does not belong to this stream.
         StoreError: The data cannot be read.
         DataError: A record is damaged, and ``on_corrupt`` is ``"raise"``.
@@ -183,17 +188,25 @@ def _for_places(settings: DatasetSettings) -> DatasetSettings:
 
 
 def _batches(session: ThreadSession, stop: int) -> Iterator[Batch]:
-    """Yield the batches of one run after the other, until one has the last step before ``stop``."""
+    """Yield the batches of a run and the next, until one has the last step before ``stop``.
+
+    Raises:
+        ConfigError: Both runs end before that.
+    """
     step, ends = 0, 0
-    # A run without a batch is followed by others without end.
-    while step < stop and ends < 2:
+    while step < stop:
         try:
             batch = session.receive()
         except EndOfStream:
             ends += 1
+            if ends == RUNS:
+                raise ConfigError(
+                    f"the run of this state and the next end before step {stop - 1}, at step "
+                    f"{step}; give a state of the run that has it, or ask for earlier steps"
+                ) from None
             session.subscribe()
             continue
-        step, ends = batch.next_position.step, 0
+        step = batch.next_position.step
         yield batch
 
 

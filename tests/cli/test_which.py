@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import streamrec as sr
+from streamrec.cli.which import _wanted, which
 from streamrec.datasets import found_records
 from streamrec.stores.base.protocol import read_range
 from tests.cli.support import assert_one_sentence
@@ -246,7 +248,7 @@ def test_a_checkpoint_without_torch(
         (("--values", "v.txt"), "needs --key FEATURE"),
         (("--values", "v.txt", "--key", "id"), "cannot be read"),
         (("--values", "v.txt", "--key", "id", "--step", 1), "no effect with --values"),
-        (("--step", 1, "--find", "a:1"), "give one of"),
+        (("--step", 1, "--find", "a:1", *PLAIN), "give either steps, or find"),
         (("--steps", "3"), "not FIRST:END"),
         (("--steps", "5:5"), "END above FIRST"),
         (("--steps", "-3:2"), "not FIRST:END"),
@@ -278,3 +280,17 @@ def test_a_text_in_place_of_a_number(source: str) -> None:
     code, _, err = cli("which", source, "--step", "x")
     assert code == 2
     assert "'x' is not a valid integer;" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("train-0.tfrecord:17", ("train-0.tfrecord", 17)),
+        ("s3://b/day=1/a:17", ("s3://b/day=1/a", 17)),
+        ("ts=10:30", {"ts": "10:30"}),
+        ("user=a", {"user": "a"}),
+    ],
+)
+def test_what_is_to_be_found(text: str, meant: object) -> None:
+    """What has a ``=`` and no slash is a value, even if it ends with a colon and a number."""
+    assert _wanted(click.Context(which), which, text) == meant  # type: ignore[arg-type]

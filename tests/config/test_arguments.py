@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamrec.config import DatasetSettings, validate
 from streamrec.config.arguments import (
     count_of,
     kind_of,
@@ -36,6 +37,15 @@ def test_a_source_is_several_of_them(given: Any) -> None:
 def test_whatever_else_is_refused_in_one_sentence(given: Any) -> None:
     with pytest.raises(ConfigError, match="cannot name shards; give a URL or a path, such as"):
         source_texts(given)
+
+
+def test_half_a_character_names_nothing() -> None:
+    """Bytes of a file's name that are not UTF-8 are surrogates, too, and are taken."""
+    assert source_texts("a\udc80b") == "a\udc80b"
+    with pytest.raises(ConfigError, match="half of a surrogate pair"):
+        source_texts(["a", "s3://b/\ud800"])
+    with pytest.raises(ConfigError, match="half of a surrogate pair"):
+        validate(DatasetSettings, {"source": ["y", "\udfff"]})
 
 
 def test_options_are_a_mapping_whose_values_no_error_shows() -> None:

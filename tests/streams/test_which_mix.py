@@ -245,14 +245,26 @@ def test_excluded_records_are_marked(sources: dict[str, str]) -> None:
     }
 
 
+@pytest.mark.parametrize("values", [WINDOWS, {"exhausted": "rest", "epochs": 1}])
+def test_the_steps_of_a_record(sources: dict[str, str], values: dict[str, Any]) -> None:
+    """They are the rows of the steps that have it: of a small component, several times."""
+    values, parts = {**ALWAYS, **values}, weighted(sources)
+    every = sr.which(parts, range(60), **values)
+    for name, record in (("books/part-00000.tfrecord", 3), ("web/part-00001.tfrecord", 30)):
+        found = sr.which(parts, range(60), find=(name, record), **values)
+        assert found == [p for p in every if p.shard.endswith(name) and p.record == record]
+        assert len({place.epoch for place in found}) == len(found) > 0
+    with pytest.raises(ConfigError, match=r"no record 99 of .*, which has 15 of it"):
+        sr.which(parts, range(9), find=("books/part-00000.tfrecord", 99), **values)
+
+
 def test_refusals(sources: dict[str, str]) -> None:
     parts = weighted(sources)
     wrong: dict[str, dict[str, Any]] = {
         "without an index": {"index": None},
         "with filter": {"filter": bool},
         "with length_buckets": {"length_buckets": 2},
-        "only the records of steps": {"steps": None, "find": ("code/part-00000.tfrecord", 0)},
-        "ask for steps": {"steps": None, "find": ("code/part-00000.tfrecord", 0)},
+        "with the steps to search": {"steps": None, "find": ("code/part-00000.tfrecord", 0)},
         "before the run": {"state": {"version": 3, "step": 0, "epoch": 1}, "exhausted": "rest"},
     }
     for words, changes in list(wrong.items())[:-1]:
@@ -263,5 +275,5 @@ def test_refusals(sources: dict[str, str]) -> None:
         sr.which(parts, 2, state=states[-1], **ALWAYS)
     with pytest.raises(StateError):
         sr.which(parts, 9, state=states[-1], **{**ALWAYS, "seed": 4})
-    with pytest.raises(ConfigError, match="only the records of steps"):
+    with pytest.raises(ConfigError, match="name one source"):
         epoch_shards(checked_mix(parts, None, dict(ALWAYS)).dataset())

@@ -178,6 +178,8 @@ def test_excluded_records_are_left_out(source: str, values: dict[str, Any]) -> N
 
 
 def test_refusals(source: str) -> None:
+    with pytest.raises(ConfigError, match="end before step 999999, at step 24; give a state"):
+        place(source, range(999_999, 1_000_000), **{**COMMON, "epochs": 1, "steps_per_epoch": 12})
     with pytest.raises(ConfigError, match="after step 1; give an earlier one"):
         place(source, range(1, 2), state={"version": 3, "step": 2}, **COMMON)
     with pytest.raises(ConfigError, match="give steps, and leave out find"):
