@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from contextlib import contextmanager
@@ -79,3 +80,15 @@ def _rich_bar(unit: str) -> Any:
         transient=True,
         redirect_stdout=sys.stdout.isatty(),
     )
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Have the garbage collector wait: it would look through a million names again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

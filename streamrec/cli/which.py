@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from streamrec.cli.options import (
     storage_option,
     stream_options,
 )
+from streamrec.cli.printing import no_collection
 from streamrec.cli.verify import FAILED
 from streamrec.errors import ConfigError
 
@@ -50,17 +50,13 @@ def _steps(context: click.Context, _: click.Parameter, text: str | None) -> rang
 def _wanted(
     context: click.Context, _: click.Parameter, text: str | None
 ) -> tuple[str, int] | dict[str, str] | None:
-    """Return what ``train-00003.tfrecord:17`` or ``user_id=a`` stands for.
-
-    A shard's name may have a ``=`` only behind a slash, as in ``day=1/a:17``: what else has one
-    is a value, as ``ts=10:30``.
-    """
+    """Return what ``train-3.tfrecord:17``, ``day=1/a:17``, ``user_id=a`` or ``ts=10:30`` means."""
     if text is None or context.resilient_parsing:
         return None
     shard, _separator, record = text.rpartition(":")
     feature, separator, value = text.partition("=")
-    is_value = separator and "/" not in shard
-    if shard and record.isdecimal() and not is_value:
+    # A slash tells a path such as day=1/a from a value.
+    if shard and record.isdecimal() and ("/" in shard or not separator):
         return shard, int(record)
     if not feature or not separator:
         raise click.BadParameter(
@@ -195,24 +191,12 @@ def _print_computed(
     """Compute the places of some steps or of a record, and print them, or the records there."""
     from streamrec.streams.which import places
 
-    with _no_collection():
+    with no_collection():
         found = places(settings, steps, **of_run)
     if show or key is not None:
         _print_records(found, settings, [key] if key is not None else None, as_json=as_json)
     else:
         click.echo("\n".join(_lines(found, as_json=as_json)).encode())
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Have the garbage collector wait: it would look through a million names again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _print_read(
