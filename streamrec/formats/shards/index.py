@@ -113,7 +113,7 @@ class ShardEntry:
         return slice(first, last), begins, np.searchsorted(block.offsets, begins)
 
 
-class Columns(NamedTuple):
+class IndexColumns(NamedTuple):
     """The facts of all shards, and those of all their chunks, end to end."""
 
     names: Sequence[str]
@@ -140,13 +140,13 @@ class Columns(NamedTuple):
             [entry.etag for entry in entries],
         )
 
-    def take(self, shards: Sequence[int]) -> Columns:
+    def take(self, shards: Sequence[int]) -> IndexColumns:
         """Return the facts of the shards of these numbers, in this order."""
         numbers = np.array(shards, np.int64)
         counts = np.diff(self.bounds)[numbers]
         bounds = offsets_of(counts)
         chunks = np.arange(bounds[-1]) + np.repeat(self.bounds[numbers] - bounds[:-1], counts)
-        return Columns(
+        return IndexColumns(
             [self.names[shard] for shard in shards],
             self.sizes[numbers],
             self.records[numbers],
@@ -161,7 +161,7 @@ class Columns(NamedTuple):
 class Entries(Sequence[ShardEntry]):
     """The entries of shards, each made when it is asked for: there may be a million of them."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: IndexColumns) -> None:
         self.columns = columns
         """Their facts, which must not be changed."""
 
@@ -196,10 +196,10 @@ class Index:
     entries: Sequence[ShardEntry]
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> IndexColumns:
         """The facts of all entries."""
         entries = self.entries
-        return entries.columns if isinstance(entries, Entries) else Columns.of(entries)
+        return entries.columns if isinstance(entries, Entries) else IndexColumns.of(entries)
 
     @cached_property
     def _by_name(self) -> dict[str, int]:
@@ -337,7 +337,7 @@ class ChunkFinder:
         return int(np.searchsorted(starts, self.begins[-1] + self._chunk_bytes))
 
 
-def _columns(data: bytes) -> Columns:
+def _columns(data: bytes) -> IndexColumns:
     """Check all of an index's bytes, and return its columns."""
     version, shards, chunks, text_bytes = _check_header(data)
     has_etags = version == WITH_ETAGS
@@ -361,7 +361,7 @@ def _columns(data: bytes) -> Columns:
     # With 0, which says that a CRC is not known, no record is compared.
     crcs = np.zeros(chunks, np.int64) if has_etags else crcs.astype(np.int64)
     known = [version or None for version in versions]
-    found = Columns(strings, sizes, records, bounds, begins, firsts, crcs, known)
+    found = IndexColumns(strings, sizes, records, bounds, begins, firsts, crcs, known)
     if not _are_sound(sizes, records, np.diff(bounds), begins, firsts):
         for entry in Entries(found):  # one by one, to name it
             check_entry(entry)
