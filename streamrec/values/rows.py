@@ -96,7 +96,9 @@ def pick_rows(column: Any, rows: Indices) -> Any:
         items = np.repeat(first - splits[:-1], lengths) + np.arange(splits[-1])
         return Ragged(pick_rows(column.values, items), splits)
     if not isinstance(column, BytesColumn):
-        return np.take(column, rows, 0, empty((len(rows), *column.shape[1:]), column.dtype))
+        picked = empty((len(rows), *column.shape[1:]), column.dtype)
+        # "clip", since NumPy would else copy twice, to leave the array as it is after an error.
+        return np.take(column, rows, 0, picked, "clip")
     each = column.strings_per_row
     every = (rows[:, None] * each + np.arange(each)).reshape(-1)
     data, offsets = column.values.data, column.offsets.tolist()

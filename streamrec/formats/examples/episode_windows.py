@@ -213,13 +213,17 @@ class EpisodeParser:
         if isinstance(values, Ragged):
             raise ColumnFault(0, name, "its steps have different sizes; leave it out of features")
         if name in self._decoders:
-            distinct, flat = np.unique(flat, return_inverse=True)
-            flat = flat.reshape(-1)
+            distinct, of_step = np.unique(flat, return_inverse=True)
+            # Of windows that share no step each picture is decoded right to its place.
+            if len(distinct) == len(flat):
+                distinct, of_step = flat, np.arange(len(flat))
+            flat = of_step.reshape(-1)
             values = self._decode(name, _pick(values, distinct), flat, count)
         item = values.item_shape if isinstance(values, BytesColumn) else values.shape[1:]
         size = 8 if isinstance(values, BytesColumn) else values[:1].nbytes
         self._claims.rows(np.full(len(begins), count), len(flat), size, name)
-        picked = _pick(values, flat.reshape(-1))
+        in_place = name in self._decoders and len(values) == len(flat)
+        picked = values if in_place else _pick(values, flat)
         if isinstance(picked, BytesColumn):
             return BytesColumn(picked.values, picked.offsets, (count, *item), len(begins))
         cut: Column = picked.reshape(len(begins), count, *item)
