@@ -464,6 +464,7 @@ CHANGES: dict[str, Any] = {
     "compression": "gzip",
     "window": Window(2),
     "split": "train",
+    "rename": {"x": "y"},
 }
 """Another value of each setting that is in a key; ``None`` for those that are refused, or of mixes.
 """
