@@ -74,7 +74,8 @@ class RankDeal:
 
     def __post_init__(self) -> None:
         """Make the cache."""
-        longest = int(self.lengths.lengths.max(initial=0))
+        # Where no record has a value, the factors must fit all the same.
+        longest = int(self.lengths.lengths.max(initial=1))
         cost = self.balance.cost(longest)
         if cost * self._rows >= LARGEST_SUM:
             raise ConfigError(

@@ -101,3 +101,9 @@ def test_costs_that_cannot_be_added_up_are_refused() -> None:
     one, _ = deals([7] * 30, 2, shuffle=False, epochs=1)
     with pytest.raises(ConfigError, match=f"a record of 7 values costs {7 << 60}"):
         RankDeal(one.run, 0, 2, one.lengths, Balance("n", 1 << 60, 0))
+
+
+def test_factors_that_do_not_fit_are_refused_where_no_record_has_a_value() -> None:
+    one, _ = deals([0] * 30, 2, shuffle=False, epochs=1)
+    with pytest.raises(ConfigError, match=f"a record of 1 values costs {1 << 70}"):
+        RankDeal(one.run, 0, 2, one.lengths, Balance("n", 1 << 70, 0))
