@@ -82,6 +82,15 @@ def test_a_shard_of_another_content_is_not_known() -> None:
         assert wrong.of_shard(same) is None
 
 
+def test_other_numbers_of_records_are_not_those_of_the_shard() -> None:
+    """Also where all shards have as many together, as of a writer with a fault."""
+    shards = [[(3, 20), (4, 30), (5, 40)], [(1, 17), (2, 18)]]
+    for counts in ((1, 4), (4, 1)):
+        wrong = replace(index_of(shards), counts=counts)
+        found = LengthIndex.parse(wrong.encode(), url="u")
+        assert [found.of_shard(entry(f"s{n}", shards[n])) for n in (0, 1)] == [None, None]
+
+
 def test_a_record_too_large_for_it_is_refused() -> None:
     with pytest.raises(ConfigError, match="a record of s0 has 4 GiB or more"):
         LengthIndex.of("tokens", [entry("s0", [(1, 20)])], [(np.array([1]), np.array([1 << 32]))])
