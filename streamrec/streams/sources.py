@@ -61,6 +61,7 @@ def shards(
             return loop.call(_shards(source_texts(source), options))
         folder: Any = source
         place = absolute_source(place_text(folder))
+        validate(DatasetSettings, {"source": place, "split": split})
         return loop.call(_split_shards(place, split, absolute_options(options)))
 
 

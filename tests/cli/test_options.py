@@ -353,6 +353,8 @@ def test_verbs_read_a_split_of_a_folder(tmp_path: Path) -> None:
     for words, why in (
         (("cat", "train[:2]"), "ends inside a shard"),
         (("cat", "trian"), "did you mean 'train'"),
+        (("cat", "train["), "the setting 'split' has the part 'train[', which is not a split"),
+        (("index", ""), "the setting 'split' has the part '', which is not a split"),
         (("index", "all"), "describes one whole split"),
         (("verify", "train", "x"), "one TFDS folder, and there are 2 URLs"),
     ):
