@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from streamrec.config import StreamSettings
@@ -166,6 +167,7 @@ def open_log(description: Description) -> AuditLog | None:
 def logged_settings(description: StreamSettings) -> dict[str, Any]:
     """Return the settings of a stream that its audit log tells."""
     values = {name: getattr(description, name) for name in LOGGED}
+    values["balance"] = description.balance and asdict(description.balance)
     defaults = StreamSettings.defaults
     return {name: mask_urls(value) for name, value in values.items() if value != defaults[name]}
 

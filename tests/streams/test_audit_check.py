@@ -17,6 +17,7 @@ from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.streams.audit_check import AuditReport, RankReport, check_audit, gaps_in
 from streamrec.streams.audit_part import Part, RecordList, union
 from tests.by_day import each_once
+from tests.cli.support import streamrec as cli
 from tests.pipeline.small_datasets import write, write_index
 from tests.streams.test_audit_log import BY_RECORD, ORDER, follow
 from tests.support import examples
@@ -117,6 +118,19 @@ def test_damaged_records(tmp_path: Path, log: str, by_record: bool) -> None:
     (rank,) = check_audit(log, reads=True).ranks
     assert (rank.faults, rank.masked) == ([], 2 if by_record else 0)
     assert (rank.computed > 0, rank.read > 0) == (by_record, not by_record)
+
+
+def test_rows_that_are_dealt_to_ranks(tmp_path: Path, log: str) -> None:
+    source = tmp_path / "lengths.tfrecord"
+    with sr.TFRecordWriter(source) as writer:
+        writer.write_many({"tokens": [i] * (1 + i % 9)} for i in range(60))
+    assert cli("index", source, "--lengths", "tokens", "--chunk-size", "128").code == 0
+    read(str(source), log, 2, 9, remainder="drop", balance=sr.Balance("tokens", quadratic=1))
+    report = check_audit(log)
+    assert report.agrees
+    assert all(rank.computed for rank in report.ranks)
+    others = check_audit(log, {"balance": None})
+    assert not others.agrees
 
 
 @settings(
