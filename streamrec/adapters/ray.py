@@ -239,8 +239,8 @@ class TFRecordDatasink(Datasink):  # type: ignore[misc]
 
 
 OURS = {
-    *("engine", "epochs", "filter", "lanes", "length_buckets", "ordered", "pack", "window"),
-    *("rank", "remainder", "shuffle", "steps_per_epoch", "world_size"),
+    *("balance", "engine", "epochs", "filter", "lanes", "length_buckets", "ordered", "pack"),
+    *("rank", "remainder", "shuffle", "steps_per_epoch", "window", "world_size"),
 }
 """The settings of a stream that read tasks have of their own, or that would change their parts."""
 

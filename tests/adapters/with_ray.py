@@ -231,6 +231,8 @@ class TestRead:
             sr.ConfigError, match="rank, shuffle cannot be set for a dataset of Ray"
         ):
             read_tfrecords(written / "x-*", shuffle=True, rank=1)
+        with pytest.raises(sr.ConfigError, match="balance cannot be set for a dataset of Ray"):
+            read_tfrecords(written / "x-*", index=True, balance="id")
         with pytest.raises(sr.ConfigError, match="memory_budgt"):
             read_tfrecords(written / "x-*", memory_budgt="1GB")
 
