@@ -216,6 +216,29 @@ def test_an_example_that_needs_nothing_runs(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("episodes_rlds", "PIL"),
+        at_night("regression_lightning", "lightning"),
+        at_night("tokens_torchtitan", "torchtitan"),
+    ],
+)
+@pytest.mark.timeout(PATIENCE)
+def test_a_small_example_resumes_to_the_same_batches(
+    name: str, library: str, tmp_path: Path
+) -> None:
+    if not is_there(library):
+        pytest.skip(f"{library} is not installed")
+    theirs = ["-W", "ignore::DeprecationWarning"]  # of what the libraries import
+    printed = run([*theirs, str(FOLDER / f"{name}.py")], tmp_path)
+    loss, same = printed.splitlines()
+    first, last = map(float, re.findall(r"\d\.\d+", loss))
+    assert last < 0.85 * first
+    assert re.fullmatch(r"stopped after step \d+ and resumed: the same \w+ and losses", same)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_repository_has_enough_lines_of_each_language() -> None:
     example = runpy.run_path(str(FOLDER / "write_shards.py"))
     languages = len(example["LANGUAGES"])
