@@ -136,7 +136,7 @@ TABLES = (
         "shards written anew, beside plain copies, and a shuffle of ten times the memory",
         "bench.reshard",
         "--repeat 1 --megabytes 100 --shuffle-megabytes 200",
-        "--megabytes 50 --shuffle-megabytes 100",
+        "--megabytes 50 --shuffle-megabytes 170",
     ),
     Table(
         "write",
