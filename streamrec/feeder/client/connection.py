@@ -8,6 +8,9 @@ import math
 import os
 import socket
 import ssl
+import struct
+import sys
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -37,6 +40,9 @@ READS_AT_ONCE = 8
 REST = 0.25
 """Seconds between two reads after that: thousands of clients that send a byte at a time would take
 the event loop from those who are served."""
+ACKED_AT, LIMITED_AT, TCP_INFO_SIZE = 120, 176, 184
+"""The places of ``tcpi_bytes_acked`` and of ``tcpi_rwnd_limited``, and the bytes up to the end of
+that, in ``struct tcp_info`` of linux/tcp.h, since Linux 4.10."""
 CLOSED_THERE = "the connection was closed by the other side"
 LINGER = 2.0
 """Seconds to wait for the peer to read what was written, and to close its end."""
@@ -96,6 +102,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._has_begun = False
         """True after the first message."""
         self._nonce = 0
+        self._progress = 0, 0
         self._waste = bytearray()
         """Memory for the bytes of a peer that broke the protocol: only its end is of interest; and
         for those that the loop looks for after the end, where TLS is spoken."""
@@ -273,6 +280,34 @@ class AsyncConnection(asyncio.BufferedProtocol):
         # Until TLS has all of it, the transport does not know how much waits.
         await self._encrypted.wait()
         await self._writable.wait()
+
+    @property
+    def has_room(self) -> bool:
+        """True where :meth:`flush` would not wait."""
+        return self._encrypted.is_set() and self._writable.is_set()
+
+    def peer_takes_nothing(self) -> bool:
+        """Return whether the peer has read nothing since the last call, although all could come.
+
+        Only Linux tells it of TCP: that the peer has confirmed nothing, and that its full buffer
+        kept this side from sending (``tcpi_rwnd_limited``), not the network.
+        """
+        before, self._progress = self._progress, self._look_at_progress()
+        taken, limited = (now - then for now, then in zip(self._progress, before, strict=True))
+        return taken == 0 and limited > 0
+
+    def _look_at_progress(self) -> tuple[int, int]:
+        """Return the bytes that the peer took, and the time for which its full buffer held us."""
+        sock = self._transport.get_extra_info("socket")
+        if _is_unix(sock):
+            return -self.unsent, time.monotonic_ns()
+        if sys.platform != "linux":
+            return 0, 0
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_SIZE)
+        if len(info) < TCP_INFO_SIZE:  # a kernel before 4.10
+            return 0, 0
+        (acked,), (limited,) = (struct.unpack_from("=Q", info, at) for at in (ACKED_AT, LIMITED_AT))
+        return acked, limited
 
     def post_with(self, descriptor: int, message: Message) -> None:
         """Write the first message of all, and a descriptor along with it.

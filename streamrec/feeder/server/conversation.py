@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.client.connection import AsyncConnection
     from streamrec.feeder.client.session import State
     from streamrec.feeder.client.shared import Outbox
+    from streamrec.flow.stages import WaitClock
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.terms.memory_needs import Measures
     from streamrec.wire.messages import Message
@@ -45,6 +46,10 @@ batch."""
 
 TELL_WAITS_EVERY = 1.0
 """Seconds between two STATISTICS while a client waits: it shows what a wait of minutes is for."""
+
+
+LOOK_FIRST, LOOK_LAST = 0.005, 0.08
+"""Seconds between two looks at whether a client reads what is sent; the first and the longest."""
 
 
 class Batches(Protocol):
@@ -253,7 +258,21 @@ class Conversation:
                 await self._connection.write(outgoing)
                 # Before the wait for room, which a drain ends: the client gets this batch as well.
                 source.count(batch, frame_size(len(message.metadata), message.payload_size))
-                await self._connection.flush()
+                await self._flush(waits)
+
+    async def _flush(self, waits: WaitClock) -> None:
+        """Wait until the client has taken enough; where it reads nothing, its loop works."""
+        connection, delay = self._connection, LOOK_FIRST
+        if connection.has_room:
+            return
+        connection.peer_takes_nothing()
+        while not connection.has_room:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await connection.flush()
+                    return
+            waits.consume("client" if connection.peer_takes_nothing() else "wire")
+            delay = min(2 * delay, LOOK_LAST)
 
     def _tell_waits(self, source: BatchSource, batches: Batches) -> None:
         """Send counters during a long wait for a batch, too; look once a second for one."""

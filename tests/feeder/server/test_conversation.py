@@ -4,9 +4,10 @@ import asyncio
 import gc
 import logging
 import socket
+import sys
 import weakref
 from contextlib import aclosing
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -15,6 +16,8 @@ from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import conversation
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.stages import WaitClock
+from streamrec.pipeline.terms.memory_needs import Measures
 from streamrec.wire.messages import (
     BatchMessage,
     Credit,
@@ -25,6 +28,7 @@ from streamrec.wire.messages import (
     Subscribe,
 )
 from streamrec.wire.protocol import Connection, Role
+from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import (
     Scripted,
@@ -34,6 +38,9 @@ from tests.feeder.support import (
     on_both_loops,
     server_settings,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HERE = "tcp://127.0.0.1:0"
 
@@ -79,6 +86,37 @@ async def test_counters_come_during_a_long_wait_too() -> None:
                 [told] = await client.answer()
                 assert isinstance(told, Statistics)
             assert 2.9 < asyncio.get_running_loop().time() - began < 3.1
+        await serving
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return socket.create_connection(listener.getsockname()), listener.accept()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a TCP peer takes")
+@pytest.mark.parametrize("pair", [tcp_pair, socket.socketpair])
+@on_both_loops
+async def test_the_loop_of_a_client_that_reads_nothing_is_at_work(
+    pair: Callable[[], tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain ``for`` reads its socket between two steps of training only."""
+    waits = WaitClock()
+    monkeypatch.setattr(fake_dataset, "Measures", lambda: Measures(waits=waits))
+    async with Feeder({"train": FakeDataset(steps=1 << 20, size=100_000)}) as feeder:
+        ours, theirs = pair()
+        serving = asyncio.create_task(feeder.serve_socket(theirs))
+        with ours:
+            client = Scripted(ours, Role.CLIENT)
+            client.say(hello())
+            await client.answer()
+            client.say(Subscribe(0), Credit(1 << 30))
+            # Full buffers alone end the sending: there is credit for more.
+            await eventually(lambda: waits.seconds().get("client", 0) > 0.3)
+            wire = waits.seconds()["wire"]
+            await eventually(lambda: waits.seconds()["client"] > 0.6)
+            assert waits.seconds()["wire"] == wire
+            await eventually(lambda: bool(client.hear()) and waits.seconds()["wire"] > wire)
         await serving
 
 
