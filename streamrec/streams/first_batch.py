@@ -26,10 +26,16 @@ LEFT_OUT = 100
 """The part of its records that a run may leave out without a word is one in so many."""
 
 
+_told: set[str] = set()
+"""The warnings of records that this process has logged."""
+
+
 def warn_of_records_left_out(
     settings: StreamSettings, facts: Mapping[str, Any], world_size: int
 ) -> None:
     """Log a warning if runs leave out many records, and no setting asked for that.
+
+    The same warning is logged once a process: each run of a job would repeat it.
 
     Args:
         settings: Those of the stream.
@@ -41,13 +47,27 @@ def warn_of_records_left_out(
         return
     rows = facts["batch_size"] * world_size
     records = facts["length"] * rows + left_out
-    if left_out * LEFT_OUT > records:
-        log.warning(
-            "each run leaves out %d of %d records, since %d lanes and batches of %d rows of all "
-            'ranks do not divide them; set lanes=%d, which leaves out fewest, or remainder="pad", '
-            "which masks rows in their place",
-            *(left_out, records, facts["lanes"], rows, world_size),
+    text = (
+        f"each run leaves out {left_out} of {records} records, since {facts['lanes']} lanes and "
+        f"batches of {rows} rows of all ranks do not divide them; "
+        + _ways_to_keep_records(settings, facts["lanes"], world_size)
+    )
+    if left_out * LEFT_OUT > records and text not in _told:
+        _told.add(text)
+        log.warning("%s", text)
+
+
+def _ways_to_keep_records(settings: StreamSettings, lanes: int, world_size: int) -> str:
+    """Return the settings to choose; a job that resumes may change only the first."""
+    ways = []
+    if settings.balance is None:
+        ways.append(
+            'set remainder="pad", also when a job resumes: every record comes once, and masked '
+            "rows fill the last batches"
         )
+    if lanes > world_size:
+        ways.append(f"in a new run, set lanes={world_size}, which leaves out fewest")
+    return "; or ".join(ways) or "in a new run, set a smaller batch_size"
 
 
 def enough(batch: int, lanes: int, windows: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -85,7 +86,7 @@ class Periods:
 
 
 class Reporter:
-    """Threads that report on a stream, until the stream is closed or dropped.
+    """Threads that report on a stream, until the stream is closed or dropped or the program ends.
 
     Args:
         stream: The stream, which the threads do not keep alive.
@@ -119,6 +120,7 @@ class Reporter:
         if topic is not None:
             # Another thread, so that a tracker that hangs does not look like a rank that does.
             self._threads.append(self._start(self._compare, every / beats_of(every), self._leave))
+        _OPEN.add(self)
 
     def close(self) -> None:
         """Report once more, and end; wait for that, but not for long."""
@@ -195,6 +197,20 @@ class Reporter:
                 self._watch.leave()
 
 
+_OPEN: weakref.WeakSet[Reporter] = weakref.WeakSet()
+"""The reporters whose streams may be open when the program ends."""
+
+
+def _close_all() -> None:
+    for one in list(_OPEN):
+        one.close()
+
+
+# Before the functions of ``atexit``, by which engines and trackers end.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined] # noqa: SLF001
+os.register_at_fork(after_in_child=_OPEN.clear)  # their threads are the parent's
+
+
 Write: TypeAlias = "Callable[[int, Mapping[str, float]], object]"
 """A function that takes the step, and the figures by name."""
 
@@ -261,7 +277,8 @@ def _tensorboard(writer: Any) -> Tracker:
         for name, value in _ours(values).items():
             writer.add_scalar(name, value, step)
 
-    return Tracker(write)
+    # A writer that nobody closes loses what it has not flushed when the program ends.
+    return Tracker(write, getattr(writer, "flush", _nothing))
 
 
 def _wandb(target: Any) -> Tracker:

@@ -379,9 +379,9 @@ class Stream(SessionOwner, Generic[Item]):
     def report_to(self, target: Any, every: float | str = "30s") -> None:
         """Report rates, waits and requests to a tracker of experiments, once a period.
 
-        A thread reports, until the stream is closed, and once more then. If all ranks of a job call
-        this, one of them also logs which rank holds the others back. An error of the tracker is
-        logged once. The how-to page "Find the slow rank" names the figures.
+        A thread reports, until the stream is closed or the program ends, and once more then. If all
+        ranks of a job call this, one of them also logs which rank holds the others back. An error
+        of the tracker is logged once. The how-to page "Find the slow rank" names the figures.
 
         Args:
             target: A ``SummaryWriter`` of TensorBoard, a run of Weights & Biases, ``mlflow`` or one
@@ -437,9 +437,10 @@ class Stream(SessionOwner, Generic[Item]):
         if settings["batch_size"] is not None:
             # At the first batch of all: before it nobody knows how large one is.
             if not self._cursor.batches and isinstance(self._description, StreamSettings):
-                world_size = self._rank().world_size
+                rank, world_size = self._rank()
                 warn_of_small_budget(self._description, settings["lanes"], world_size, batch)
-                warn_of_records_left_out(self._description, settings, world_size)
+                if rank == 0:  # it is the same for all
+                    warn_of_records_left_out(self._description, settings, world_size)
             self._move(self._cursor.take, batch)
             return batch
         self._move(self._cursor.receive, batch)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.config import StreamSettings
+from streamrec.streams import first_batch
 from streamrec.streams.first_batch import MIB, enough
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RECORD = 100_000
+BALANCE = sr.Balance("x")
 
 
 @pytest.fixture
@@ -70,12 +73,37 @@ def test_windows_count() -> None:
 def test_records_that_are_left_out(
     settings: dict[str, Any], told: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with sr.ShardedWriter(str(tmp_path / "x.tfrecord"), shards=4) as writer:
-        writer.write_many(b"%d" % record for record in range(1000))
-    given: dict[str, Any] = {"batch_size": 50, "index": True, **settings}
-    with sr.open(tmp_path / "x-*", rank=0, world_size=2, engine="thread", **given) as stream:
-        next(stream)
-        next(stream)
-    said = [one.getMessage() for one in caplog.records if "leaves out" in one.getMessage()]
+    said = said_of_records_left_out(tmp_path, caplog, settings)
     assert len(said) == (told is not None)
     assert told is None or told in said[0]
+
+
+def said_of_records_left_out(
+    directory: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+) -> list[str]:
+    first_batch._told.clear()
+    with sr.ShardedWriter(str(directory / "x.tfrecord"), shards=4) as writer:
+        writer.write_many(b"%d" % record for record in range(1000))
+    given: dict[str, Any] = {"batch_size": 50, "index": True, **settings}
+    for rank in (0, 1, 0):
+        with sr.open(
+            directory / "x-*.tfrecord", rank=rank, world_size=2, engine="thread", **given
+        ) as stream:
+            next(stream)
+            next(stream)
+    return [one.getMessage() for one in caplog.records if "leaves out" in one.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({}, r'set remainder="pad", .*; or in a new run, set lanes=2, which leaves out fewest'),
+        ({"lanes": 2, "batch_size": 60}, r'set remainder="pad", .* fill the last batches'),
+        ({"balance": BALANCE}, "in a new run, set lanes=2, which leaves out fewest"),
+        ({"balance": BALANCE, "lanes": 2, "batch_size": 60}, ".* set a smaller batch_size"),
+    ],
+)
+def test_the_advice_can_be_followed(settings: dict[str, Any], advice: str) -> None:
+    fitting = StreamSettings(**{"source": "x", "batch_size": 50, "index": True, **settings})
+    ways = first_batch._ways_to_keep_records(fitting, settings.get("lanes", 48), world_size=2)
+    assert re.fullmatch(advice, ways)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -151,6 +152,22 @@ def test_no_thread_is_left(source: str, started_threads: Any) -> None:
         stream.report_to(lambda *_: None, every=LONG)
         assert "streamrec-report" in started_threads()
     assert "streamrec-report" not in started_threads()
+
+
+NEVER_CLOSED = """
+import sys
+import streamrec as sr
+
+stream = sr.open(sys.argv[1], batch_size=8)
+stream.report_to(lambda step, values: print(step, values["records_per_second"] > 0), every="1h")
+for batch in stream:
+    pass
+"""
+
+
+def test_a_stream_that_nobody_closes_is_reported_on_at_the_end_of_the_program(source: str) -> None:
+    command = [sys.executable, "-c", NEVER_CLOSED, source]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "8 True\n"
 
 
 def test_a_stream_that_is_dropped_is_no_longer_reported_on(source: str) -> None:
