@@ -12,14 +12,14 @@ from streamrec.masking import printable
 from streamrec.measure.view import STEPS, VerdictText, advice_of, clean, place_of
 from streamrec.report.charts import Grid, Square, arrange
 from streamrec.report.verdict import on_path
-from streamrec.report.words import money, rate, seconds
+from streamrec.report.words import money, rate, seconds, setting, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
     from streamrec.flow.stages import Bottleneck
-    from streamrec.measure.figures import Figures, Job, Sample
+    from streamrec.measure.figures import Figures, Job, Limits, Sample
 
 
 ONCE = 0.05
@@ -100,11 +100,12 @@ VERSION: Final = 1
 """The version of the JSON of a comparison: names may be added to it."""
 
 NOISE: Final = (
-    "A difference is noise where the intervals of the two figures overlap. An interval holds the "
-    "true figure with 95%: for a job it follows from ten parts of its time, for first bytes from "
-    "the number of requests. A figure that was measured once counts as exact to 5%, and no figure "
-    "as more exact than 2.5%. Runs at other hours differ by more: repeat both before you rely on a "
-    "difference."
+    "A difference is noise where the intervals of the two figures overlap, so that the interval "
+    "of their ratio holds 1. An interval holds the true figure with 95%: for a job it follows "
+    "from ten parts of its time, for first bytes from the number of requests. A figure that was "
+    "measured once counts as exact to 5%, and no figure as more exact than 2.5%. The rate of a "
+    "job in the table is that of the whole job; the rate in a verdict leaves out the start of a "
+    "long job. Runs at other hours differ by more: repeat both before you rely on a difference."
 )
 
 
@@ -117,6 +118,8 @@ class Ratio:
     other: str
     ratio: str
     """The other's divided by the first's."""
+    bounds: tuple[float | None, float | None]
+    """The interval in which the true ratio is; ``None``: it has no such end."""
     judgement: Judgement
     values: tuple[float, float]
     """The figures: bytes or records a second, seconds, or money."""
@@ -127,6 +130,20 @@ class Ratio:
     def verdict(self) -> str:
         """The judgement with its sign."""
         return f"{SIGNS[self.judgement]} {self.judgement}".strip()
+
+    @property
+    def interval(self) -> str:
+        """The interval of the ratio."""
+        low, high = self.bounds
+        if low is None:
+            return ""
+        return f"{low:.2f} or more" if high is None else f"{low:.2f} to {high:.2f}"
+
+    @property
+    def is_even(self) -> bool:
+        """True if the two figures are the same, to what one measurement tells."""
+        before, after = self.values
+        return abs(after - before) <= ONCE * before
 
 
 @dataclass(frozen=True)
@@ -211,6 +228,8 @@ def plain(view: ComparisonView) -> dict[str, Any]:
                 "name": one.name,
                 "before": one.values[0],
                 "after": one.values[1],
+                "ratio_low": one.bounds[0],
+                "ratio_high": one.bounds[1],
                 "more_is_faster": one.is_rate,
                 "judgement": one.judgement,
             }
@@ -289,10 +308,18 @@ def _ratio(name: str, one: _Figure, other: _Figure) -> Ratio:
         one=one.text,
         other=other.text,
         ratio=f"x {after.value / before.value:.2f}" if before.value > 0 else "",
+        bounds=bounds_of(before, after),
         judgement=_judgement(before, after, is_rate=one.is_rate),
         values=(before.value, after.value),
         is_rate=one.is_rate,
     )
+
+
+def bounds_of(one: Estimate, other: Estimate) -> tuple[float | None, float | None]:
+    """Return the interval of a ratio; it holds 1 where the intervals of the figures overlap."""
+    low = other.low / one.high if one.value > 0 else None
+    has_end = one.value > 0 and one.low > 0 and not math.isinf(other.high)
+    return low, other.high / one.low if has_end else None
 
 
 def _judgement(one: Estimate, other: Estimate, *, is_rate: bool) -> Judgement:
@@ -308,9 +335,22 @@ def _headline(ratios: list[Ratio], names: tuple[str, str]) -> tuple[str, Judgeme
         return "The two have no rate in common.", "noise"
     what = "The job" if main.name == "job" else "The best of the sweep"
     if main.judgement == "noise":
-        return f"{what} is as fast in {names[1]} as in {names[0]}, but for noise.", "noise"
+        return _say_noise(what, main, names), "noise"
     word = {"better": "faster", "worse": "slower"}[main.judgement]
     return f"{what} is {word} in {names[1]}: {main.one} became {main.other}.", main.judgement
+
+
+def _say_noise(what: str, main: Ratio, names: tuple[str, str]) -> str:
+    if main.is_even or not main.ratio:
+        return f"{what} is as fast in {names[1]} as in {names[0]}, but for noise."
+    remedy = "measure both again with more --seconds"
+    if main.name == "job":
+        remedy += ", and with --set epochs=3 if the data ends before"
+    return (
+        f"{what} is {main.ratio.removeprefix('x ')} times as fast in {names[1]} ({main.one} became "
+        f"{main.other}), but too little was measured to be sure (the interval of the ratio is "
+        f"{main.interval}): {remedy}."
+    )
 
 
 def _facts(figures: Figures) -> dict[str, str]:
@@ -320,12 +360,21 @@ def _facts(figures: Figures) -> dict[str, str]:
         "measured": target.kind,
         "urls": ", ".join(target.urls),
         "simulation": target.simulation,
-        **target.settings,
-        "step time": job.step_seconds if job else None,
-        **{name.replace("_", " "): value for name, value in figures.machine.model_dump().items()},
-        **{f"limit of {name}": value for name, value in figures.limits.model_dump().items()},
+        **{name: setting(name, value) for name, value in target.settings.items()},
+        "step time": seconds(job.step_seconds) if job and job.step_seconds is not None else None,
+        **{
+            name.replace("_bytes", "").replace("_", " "): setting(name, value)
+            for name, value in figures.machine.model_dump().items()
+        },
+        **dict(_limits(figures.limits)),
     }
     return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _limits(limits: Limits) -> Iterator[tuple[str, str]]:
+    yield "limit of seconds", f"{limits.seconds:,.0f}"
+    yield "limit of bytes", size(limits.bytes)
+    yield "limit of requests", f"{limits.requests:,}"
 
 
 def _differences(one: dict[str, str], other: dict[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -59,7 +59,7 @@ def _render_parts(view: FiguresView) -> Iterator[RenderableType]:
     yield from _rows("What each resource allows", view.ceilings)
     if view.grid:
         yield from _section("MB/s by range size and requests at a time", _grid(view.grid))
-        if view.has_plateau:
+        if view.grid.has_plateau:
             yield Text("◆ the fewest requests at a time with the best rate, but for 5%", "dim")
     if view.histogram:
         yield from _section("Time to the first byte", _histogram(view.histogram))
@@ -89,9 +89,13 @@ def _render_compared(view: ComparisonView) -> Iterator[RenderableType]:
     if view.differences:
         yield from _section("What differs", _table(("", *view.names), view.differences))
     if view.ratios:
-        rows = [(one.name, one.one, one.other, one.ratio, one.verdict) for one in view.ratios]
+        rows = [
+            (one.name, one.one, one.other, one.ratio, one.interval, one.verdict)
+            for one in view.ratios
+        ]
         styles = [SHADES[one.judgement] for one in view.ratios]
-        yield from _section("Rates and times", _table(("", *view.names, "ratio", ""), rows, styles))
+        columns = ("", *view.names, "ratio", "its interval", "")
+        yield from _section("Rates and times", _table(columns, rows, styles))
     if view.grid:
         yield from _section("Ratios by range size and requests at a time", _grid(view.grid))
     if view.waits:
@@ -171,7 +175,11 @@ def _rows(title: str, rows: Sequence[BarRow]) -> Iterator[RenderableType]:
     yield from _section(title, table)
 
 
-def _grid(grid: Grid) -> Table:
+def _grid(grid: Grid) -> Group:
+    return Group(_squares(grid), *([Text(grid.gap, "dim")] if grid.gap else []))
+
+
+def _squares(grid: Grid) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     table.add_column("", justify="right", style="dim", no_wrap=True)
     for column in grid.columns:

@@ -20,7 +20,16 @@ from streamrec.report.charts import (
     size_of_range,
 )
 from streamrec.report.verdict import LEAST, longest_stage, on_path
-from streamrec.report.words import count_of, memory, money, percent, rate, seconds, size
+from streamrec.report.words import (
+    count_of,
+    memory,
+    money,
+    percent,
+    rate,
+    seconds,
+    setting,
+    size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,12 +115,6 @@ class FiguresView:
     settings: list[tuple[str, str]]
     machine: list[tuple[str, str]]
     unfinished: list[str]
-
-    @property
-    def has_plateau(self) -> bool:
-        """True: the rate of the sweep stopped growing."""
-        rows = self.grid.rows if self.grid else []
-        return any(square and square.is_plateau for _, squares in rows for square in squares)
 
 
 def view_of(figures: Figures) -> FiguresView:
@@ -298,7 +301,7 @@ def _job(job: Job) -> list[tuple[str, str]]:
 
 
 def _settings(target: Target, listing: Listing | None) -> list[tuple[str, str]]:
-    rows = [(name, str(value)) for name, value in target.settings.items()]
+    rows = [(name, setting(name, value)) for name, value in target.settings.items()]
     if target.simulation:
         rows.insert(0, ("simulation", target.simulation))
     if listing:

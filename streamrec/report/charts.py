@@ -224,6 +224,18 @@ class Grid:
     columns: list[str]
     rows: list[tuple[str, list[Square | None]]]
 
+    @property
+    def has_plateau(self) -> bool:
+        """True: the rate of the sweep stopped growing."""
+        return any(square and square.is_plateau for _, squares in self.rows for square in squares)
+
+    @property
+    def gap(self) -> str:
+        """The legend of empty squares; empty: there are none."""
+        if all(square for _, squares in self.rows for square in squares):
+            return ""
+        return "· was not measured: its row had ended, or the row's part of the budget was spent"
+
 
 def arrange(squares: Mapping[Place, Square]) -> Grid:
     """Return the table of squares."""

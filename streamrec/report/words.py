@@ -54,6 +54,15 @@ def memory(count: int) -> str:
     return memory(1 << count.bit_length()) if text.startswith("1024.0") else text
 
 
+IN_BYTES = ("memory_budget", "shuffle_window", "max_record_bytes", "max_bytes", "memory_bytes")
+"""The settings and facts of a machine that are bytes in powers of two."""
+
+
+def setting(name: str, value: object) -> str:
+    """Return the value of a setting, or of a fact of a machine."""
+    return memory(value) if name in IN_BYTES and isinstance(value, int) else str(value)
+
+
 def rate(count: float, digits: int | None = None) -> str:
     """Return bytes by second; ``digits`` as for :func:`size`."""
     return f"{size(count, digits)}/s"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamrec.measure.comparison import (
     ComparisonView,
     Estimate,
+    bounds_of,
     compare,
     estimate_once,
     job_rate,
@@ -154,12 +155,59 @@ def test_what_differs_is_named_with_both_values() -> None:
     assert compare(figures(), figures(machine=machine)).differences == [("cores", "16", "8")]
 
 
+def test_bytes_that_differ_are_shown_in_their_unit() -> None:
+    target = figures().target
+    one, other = (
+        figures(target=target.model_copy(update={"settings": {"memory_budget": budget}}))
+        for budget in (64 << 20, "auto")
+    )
+    assert compare(one, other).differences == [("memory_budget", "64.0 MiB", "auto")]
+    smaller = figures().machine.model_copy(update={"memory_bytes": 2 << 30})
+    limits = figures().limits.model_copy(update={"bytes": 10**9})
+    assert compare(figures(), figures(machine=smaller, limits=limits)).differences == [
+        ("memory", "64.0 GiB", "2.0 GiB"),
+        ("limit of bytes", "32.0 GB", "1.0 GB"),
+    ]
+
+
 def test_a_loss_is_one_for_rates_and_for_times() -> None:
     found = compare(figures(), slower(figures(), 0.5))
     assert found.judgement == "worse"
     assert found.headline.startswith("The job is slower in B")
     losses = {name for name, judgement in judged(found).items() if judgement == "worse"}
     assert losses == {"job", "best of the sweep", "listing"}
+
+
+def uneven(times: float) -> Figures:
+    """Return figures of a job whose rate varies much."""
+    return figures(job=job([times * rate for rate in (1e6, 1e6, 40e6, 40e6) * 5]))
+
+
+def test_a_large_difference_within_the_noise_is_not_called_none() -> None:
+    found = compare(uneven(1.0), uneven(1.8), ("before", "after"))
+    main = found.ratios[0]
+    assert (found.judgement, main.ratio, main.interval) == ("noise", "x 1.80", "0.30 to 10.93")
+    assert found.headline == (
+        "The job is 1.80 times as fast in after (20.5 MB/s became 36.9 MB/s), but too little was "
+        "measured to be sure (the interval of the ratio is 0.30 to 10.93): measure both again with "
+        "more --seconds, and with --set epochs=3 if the data ends before."
+    )
+    swept = compare(slower(figures(), 0.92), figures()).ratios
+    assert next(one for one in swept if one.name == "best of the sweep").judgement == "noise"
+
+
+@given(
+    *[st.tuples(st.floats(1, 1e9), st.floats(0, 1), st.floats(0, 1)) for _ in range(2)],
+)
+def test_the_interval_of_a_ratio_holds_1_where_intervals_overlap(
+    one: tuple[float, float, float], other: tuple[float, float, float]
+) -> None:
+    before, after = (
+        Estimate(value, value * (1 - down), value * (1 + up)) for value, down, up in (one, other)
+    )
+    low, high = bounds_of(before, after)
+    assert low is not None
+    assert before.overlaps(after) == (low <= 1 and (high is None or high >= 1))
 
 
 def test_a_small_loss_is_noise() -> None:
@@ -216,6 +264,8 @@ def test_as_json_it_has_the_figures_and_not_their_words() -> None:
     assert job["after"] > job["before"] > 1e6
     assert (job["more_is_faster"], job["judgement"]) == (True, "better")
     assert by_name["first batch"]["more_is_faster"] is False
+    assert by_name["first byte, p99.9"]["ratio_high"] is None, "too few requests for an upper end"
+    assert job["ratio_low"] > 1
     first, *_ = found["sweep"]
     assert first.keys() == {"range_bytes", "concurrency", "before", "after", "judgement"}
     stages = [one["stage"] for one in found["waits"]]

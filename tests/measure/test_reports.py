@@ -323,7 +323,7 @@ def test_a_comparison() -> None:
         "before.json 2026-03-14T09:26:53+00:00\nThe latency of the store holds this job",
         "[b]after.json 2026-03-14T09:41:10+00:00\nThe link holds this job back.",
         "max_concurrency   16            32",
-        "x 2.32   ▲ better",
+        "x 2.32   1.96 to 2.74   ▲ better",
         "first_byte   54%",
         "A difference is noise where",
     ):

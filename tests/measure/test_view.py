@@ -211,8 +211,10 @@ def test_many_urls_are_counted() -> None:
 def test_a_sweep_that_still_grew_has_no_plateau() -> None:
     sweep = figures().sweep
     assert sweep
-    assert view_of(figures()).has_plateau
-    assert not view_of(figures(sweep=sweep.model_copy(update={"plateau": None}))).has_plateau
+    for shown, has_plateau in ((sweep, True), (sweep.model_copy(update={"plateau": None}), False)):
+        grid = view_of(figures(sweep=shown)).grid
+        assert grid
+        assert grid.has_plateau == has_plateau
     nothing = Sweep(cells=[], connection_bytes_per_second=None, plateau=None)
     assert view_of(figures(sweep=nothing)).grid is None
 

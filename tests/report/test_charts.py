@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.feeder.page.samples import MOST
-from streamrec.report.charts import HEIGHT, WIDTH, chart_of, histogram_of
+from streamrec.report.charts import HEIGHT, WIDTH, Square, arrange, chart_of, histogram_of
 
 VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=MOST)
 
@@ -81,3 +81,9 @@ def test_marks_have_names() -> None:
 
 def test_no_times_are_no_columns() -> None:
     assert histogram_of([], {}).columns == []
+
+
+def test_empty_squares_have_a_legend() -> None:
+    squares = {(1 << 20, 1): Square("1", "h0", ""), (4 << 20, 2): Square("2", "h0", "")}
+    assert arrange(squares).gap.startswith("· was not measured")
+    assert arrange(dict([*squares.items()][:1])).gap == ""

@@ -101,3 +101,15 @@ def test_an_amount_to_compute_with_has_three_digits(count: float, text: str) -> 
 )
 def test_a_number_has_three_digits(count: float, text: str) -> None:
     assert words.number(count) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("memory_budget", 64 << 20, "64.0 MiB"),
+        ("memory_budget", "auto", "auto"),
+        ("batch_size", 256, "256"),
+    ],
+)
+def test_settings_in_bytes_have_a_unit(name: str, value: object, text: str) -> None:
+    assert words.setting(name, value) == text
