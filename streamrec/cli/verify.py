@@ -131,10 +131,15 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
     lines = []
     for report in reports:
         lines += [str(fault) for fault in report.faults]
+        url = masked(report.url)
         if report.lost:
-            lines.append(f"{masked(report.url)}: {report.lost:,} bytes are lost with it")
+            lines.append(f"{url}: {report.lost:,} of its bytes are not in an intact record")
         if report.unread:
-            lines.append(f"{masked(report.url)}: {report.unread:,} bytes cannot be decompressed")
+            lines.append(f"{url}: {report.unread:,} bytes cannot be decompressed")
+        if report.is_cut:
+            lines.append(f"{url}: the rest is missing; only an index tells of how many records")
+    if any(report.lost or report.unread for report in reports):
+        lines.append('with on_corrupt="skip" a stream goes on without what is damaged')
     sums = _sums(reports)
     counts = count_of(sums["shards"], "shard", "shards"), count_of(sums["records"], *RECORDS)
     return [*lines, f"{', '.join(counts)}, {size(sums['bytes'])}: {_count(sums['faults'])}"]

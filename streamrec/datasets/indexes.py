@@ -103,7 +103,11 @@ class EntryCheck:
                 self._note(f"the shard has {self._entry.records} records", f"it has {records}")
         # Last, and in any case: the size tells of a shard that was written anew.
         if self._entry.size != size:
-            self._note(f"the shard has {self._entry.size} bytes", f"it has {size}")
+            says, place = f"the shard has {self._entry.size} bytes", f"it has {size}"
+            if is_damaged:
+                says += f" and {self._entry.records} records"
+                place += f" and {records} intact ones; fetch the shard again if it was cut"
+            self._note(says, place)
         return self._faults
 
     def _note(self, says: str, place: str) -> None:

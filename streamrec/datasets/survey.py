@@ -291,10 +291,11 @@ def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
 
     Raises:
         ConfigError: A URL cannot be understood, or there is an offset into several shards.
-        DataError: There are no more records than are left out.
+        DataError: There are no more records than are left out, or the first one is damaged.
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
     left, last, before, following = selection.count, ("", -1), 0, 0
+    is_found = selection.skip == 0
     # They are read in a thread: in the main thread, Ctrl-C ends whatever it waits for.
     with closing(batches(selection.settings(), selection.offset)) as stream:
         for batch, urls in stream:
@@ -306,7 +307,10 @@ def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
                 last = record.url, record.number
                 # Records are counted over all shards, with the damaged ones that are left out.
                 following = before + record.number + 1
+                if not is_found and following > selection.skip + 1:
+                    raise _left_out(selection.skip, following - 1, record.url)
                 if following > selection.skip:
+                    is_found = True
                     group.append(record)
             group = group[:left]
             left = None if left is None else left - len(group)
@@ -321,6 +325,13 @@ def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
             "smaller number (the first record is 0)",
             url=selection.urls[0] if len(selection.urls) == 1 else None,
         )
+
+
+def _left_out(wanted: int, following: int, url: str) -> DataError:
+    return DataError(
+        f"record {wanted} is damaged and left out; the next intact one is record {following}",
+        url=url,
+    )
 
 
 def _records(batch: Batch, urls: list[str]) -> list[PlacedRecord]:

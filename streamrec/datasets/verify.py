@@ -13,7 +13,7 @@ import numpy as np
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.machine import automatic_budget
 from streamrec.datasets.indexes import KeyCollector, LengthCollector
-from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
+from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError, TruncatedShard
 from streamrec.flow.cleanup import all_of, end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
@@ -69,6 +69,11 @@ class ShardReport:
 
     __repr__ = masked_repr
 
+    @property
+    def is_cut(self) -> bool:
+        """True if the shard ends inside a record, so that a part of it is missing."""
+        return any(isinstance(fault, TruncatedShard) for fault in self.faults)
+
     def index_faults(self) -> list[StaleIndex]:
         """Return a fault for each number of the index that the shard's bytes contradict."""
         if self.entry is None or any(isinstance(fault, StoreError) for fault in self.faults):
@@ -83,6 +88,7 @@ class ShardReport:
             "records": self.records,
             "compression": self.compression,
             "faults": [to_fields(fault) for fault in self.faults],
+            "is_cut": self.is_cut,
             "bytes_lost": self.lost,
             "bytes_not_looked_at": self.unread,
         }

@@ -284,3 +284,6 @@ def test_records_behind_damage_have_the_numbers_of_a_batch(
     outcome = streamrec("cat", shard, "--skip-corrupt", "--record", 2, "-n", 1)
     assert outcome.out == '{"id": [2]}\n'
     assert streamrec("cat", shard, "--skip-corrupt", "--no-check-crc").code == 2
+    outcome = streamrec("cat", shard, "--skip-corrupt", "--record", 1, "-n", 1)
+    assert (outcome.code, outcome.out) == (1, ""), "another record is not the one asked for"
+    assert "record 1 is damaged and left out; the next intact one is record 2" in outcome.err

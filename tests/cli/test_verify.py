@@ -32,20 +32,34 @@ def test_every_fault_is_named(tmp_path: Path) -> None:
     outcome = cli("verify", path, tmp_path / "none", f"{DATA}/numbers-00001-of-00003.tfrecord")
     assert outcome.code == 1
     assert outcome.err == ""
-    first, second, lost, last = outcome.out.splitlines()
+    first, second, lost, advice, last = outcome.out.splitlines()
     assert first.startswith(f"{DATA}") is False
     assert f"{tmp_path / 'none'}" in first
     assert f"{path}, offset 0, record 0: the CRC32C of the record's" in second
-    assert lost.endswith("104 bytes are lost with it")
+    assert lost.endswith("104 of its bytes are not in an intact record")
+    assert advice == 'with on_corrupt="skip" a stream goes on without what is damaged'
     assert last == "3 shards, 40 records, 4.4 kB: 2 faults"
 
 
 def test_what_is_lost_is_told(tmp_path: Path) -> None:
     path = damaged(tmp_path, 0)
-    fault, lost, total = cli("verify", path).out.splitlines()
+    fault, lost, _, total = cli("verify", path).out.splitlines()
     assert "offset 0, record 0: the CRC32C of the record's length" in fault
-    assert lost == f"{path}: 104 bytes are lost with it"
+    assert lost == f"{path}: 104 of its bytes are not in an intact record"
     assert total == "1 shard, 20 records, 2.2 kB: 1 fault"
+
+
+def test_a_shard_that_was_cut_is_not_told_by_its_last_bytes_alone(tmp_path: Path) -> None:
+    path = tmp_path / "train-0.tfrecord"
+    shard = (DATA / "numbers-00000-of-00003.tfrecord").read_bytes()
+    path.write_bytes(shard)
+    assert cli("index", path).code == 0
+    path.write_bytes(shard[:1000])
+    out = cli("verify", path).out
+    assert "it was cut short, and the records after this place are missing" in out
+    assert f"{path}: the rest is missing; only an index tells of how many records" in out
+    assert "20 records, and it has 1000 and 9 intact ones; fetch the shard again if it" in out
+    assert cli("verify", "--json", path).object["damaged"][0]["is_cut"] is True
 
 
 def test_what_cannot_be_decompressed_is_told(tmp_path: Path) -> None:

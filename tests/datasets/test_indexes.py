@@ -171,7 +171,10 @@ def test_of_a_damaged_shard_the_size_alone_is_compared(indexed: Indexed, tmp_pat
     path.write_bytes(data)
     found, reports = check_all(indexed.shards)
     assert [len(report.faults) for report in reports] == [1, 0]
-    assert messages(found) == ["the index says that the shard has 361 bytes, and it has 360"]
+    said = (
+        "the index says that the shard has 361 bytes and 11 records, and it has 360 and 10 intact"
+    )
+    assert messages(found) == [f"{said} ones"]
     path.unlink()
     found, reports = check_all(indexed.shards)
     assert [len(report.faults) for report in reports] == [1, 0]

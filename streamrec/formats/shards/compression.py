@@ -251,8 +251,9 @@ class Decompressor:
         if self._member is not None:
             raise self._error(
                 TruncatedShard,
-                f"the object ends at byte {self.consumed}, inside its {self.kind} stream; "
-                "fetch or write the shard again",
+                f"the object ends at byte {self.consumed}, inside its {self.kind} stream: it was "
+                "cut short, and the records after this place are missing; fetch or write the shard "
+                "again",
             )
 
     @property

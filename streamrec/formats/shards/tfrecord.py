@@ -48,6 +48,8 @@ _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 
+_CUT = "it was cut short, and the records after this place are missing"
+
 LARGE = 32 << 10
 """The payload size, in bytes, from which on the decoding threads check the CRC, which spares the
 event loop a pass over the payload. For smaller ones the second call costs the threads more than it
@@ -269,7 +271,7 @@ class FrameScanner:
             advice = self._advice(self._tail.bytes[:HEADER].tobytes())
             raise self._error(
                 TruncatedShard,
-                f"the shard ends {len(self._tail)} bytes into the record's frame; {advice}",
+                f"the shard ends {len(self._tail)} bytes into the record's frame: {_CUT}; {advice}",
             )
 
     def _raise_pending(self) -> None:
@@ -417,7 +419,8 @@ class FrameScanner:
         """Return the error for a length, with a right CRC, that reaches beyond the shard's end."""
         left = "no object can hold"
         if self.size is not None:
-            left = f"reach beyond byte {self.size}, the end of the shard or of its indexed chunk"
+            part = "the shard" if self._counts_gaps else "the shard's indexed chunk"
+            left = f"reach beyond byte {self.size}, the end of {part}"
         message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
         if _frame_size(length) > LARGEST:
             return self._error(
@@ -426,7 +429,7 @@ class FrameScanner:
             )
         return self._error(
             TruncatedShard,
-            f"{message}: it was cut short; fetch or write the shard again",
+            f"{message}: {_CUT}; fetch or write the shard again",
         )
 
     def _error(self, kind: type[DataError], message: str) -> DataError:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +14,13 @@ import numpy as np
 
 from streamrec.config.places import local_path
 from streamrec.config.schemes import line_of
-from streamrec.errors import AccessDenied, CorruptBudgetExceeded, RecordTooLarge, TruncatedShard
+from streamrec.errors import (
+    AccessDenied,
+    CorruptBudgetExceeded,
+    CorruptRecord,
+    RecordTooLarge,
+    TruncatedShard,
+)
 from streamrec.flow.cleanup import end_threads
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, frame
 from streamrec.masking import masked
@@ -177,7 +183,7 @@ class CorruptionLog:
             )
 
     def _log(self, shard: int, damaged: DamagedSpan, *, keeps: bool) -> None:
-        count = "1 record" if damaged.exact else "an unknown number of records"
+        count = "1 record" if damaged.exact else "an unknown number of records, counted as 1"
         url = masked(self.urls[shard])
         where = f"bytes {damaged.offset} to {damaged.end} from record {damaged.record} on"
         if damaged.unread:
@@ -345,8 +351,10 @@ class DamagePolicy:
         if self._is_certain(fault, read):
             # A record that is too large is never skipped: the order would depend on the memory.
             is_final = self.log is None and not is_excluded
-            if is_final or isinstance(fault, RecordTooLarge):
+            if isinstance(fault, RecordTooLarge):
                 raise fault
+            if is_final:
+                raise with_way_on(fault)
             return False
         self._suspect = fault
         self._reread = fault.offset, read.request.stop
@@ -422,6 +430,16 @@ class DamagePolicy:
         self.log.miss(extent, len(missing) - self._inexact)
         self._empty_extents = -1
         return missing
+
+
+def with_way_on(fault: DataError) -> DataError:
+    """Return a fault of damaged bytes that also says how a stream goes on."""
+    # At byte 0 it is rather another kind of file, of which nothing would be read.
+    if not fault.offset and not isinstance(fault, CorruptRecord):
+        return fault
+    return replace(
+        fault, message=f'{fault.message}; with on_corrupt="skip" a stream goes on without it'
+    )
 
 
 def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:

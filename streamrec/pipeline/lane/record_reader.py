@@ -20,6 +20,7 @@ from streamrec.errors import (
 )
 from streamrec.flow.stages import WaitClock
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
+from streamrec.pipeline.lane.damage_policy import with_way_on
 from streamrec.pipeline.lane.record_span import ExtentCheck, RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
@@ -454,10 +455,10 @@ class RecordReader:
         Raises:
             StreamrecError: The error is another one, or damage is not skipped.
         """
-        is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
-        if not self.damage.skips or not is_damage:
+        if not isinstance(error, CorruptCompression | TruncatedShard):
             raise error
-        assert isinstance(error, DataError)
+        if not self.damage.skips:
+            raise with_way_on(error)
         stored = self.shards.sizes[read.request.extent.shard]
         self._scanner.abandon(read.unused, error, max(0, stored - (error.offset or 0)))
         self._find()

@@ -215,7 +215,7 @@ class TestTruncation:
 
     def test_the_message_says_what_is_left(self) -> None:
         run = Feed(SHARD[:-1], RECORDS)
-        with pytest.raises(TruncatedShard, match=r"ends 33 bytes into the record's frame; fetch"):
+        with pytest.raises(TruncatedShard, match=r"33 bytes into the record's frame: it was cut"):
             finish(run, len(SHARD) - 1)
 
 
@@ -328,9 +328,16 @@ class TestLength:
             run.step(19, more=True)
         assert caught.value.message == (
             "the record's length matches its CRC32C, but its 1000000000000 bytes reach beyond byte "
-            "5000, the end of the shard or of its indexed chunk: it was cut short; fetch or write "
-            "the shard again"
+            "5000, the end of the shard: it was cut short, and the records after this place are "
+            "missing; fetch or write the shard again"
         )
+
+    def test_one_beyond_an_indexed_chunk_names_the_chunk(self) -> None:
+        scanner = FrameScanner(url="u", counts_gaps=False)
+        scanner.size = 15
+        scanner.scan(np.frombuffer(header(4), np.uint8), more=True)
+        with pytest.raises(TruncatedShard, match="byte 15, the end of the shard's indexed chunk"):
+            scanner.finish()
 
     def test_an_unchecked_one_beyond_the_shard_is_checked_after_all(self) -> None:
         run = Feed(header(10**12, right=False), [], check_crc=False)

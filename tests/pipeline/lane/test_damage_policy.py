@@ -13,6 +13,7 @@ import pytest
 from streamrec.errors import (
     AccessDenied,
     CorruptBudgetExceeded,
+    CorruptLength,
     CorruptRecord,
     DataError,
     RecordTooLarge,
@@ -28,6 +29,7 @@ from streamrec.pipeline.lane.damage_policy import (
     Quarantine,
     corruption_log_of,
     object_name,
+    with_way_on,
 )
 from streamrec.plan.order.shard_order import Extent
 from streamrec.streams.sources import read_records
@@ -303,7 +305,7 @@ def decided(made: DamagePolicy, fault: DataError, start: int = 0) -> str:
     try:
         return "again" if made.rereads(fault, received(WHOLE, start, SIZE)) else "skip"
     except DataError as error:
-        assert error is fault
+        assert (type(error), error.fields()) == (type(fault), fault.fields())
         return "raise"
 
 
@@ -338,3 +340,17 @@ def test_decompressed_bytes_are_not_read_again() -> None:
     read = received(WHOLE, 0, SIZE)
     read.inflated = True
     assert not policy(skips=True).rereads(fault_at(40), read)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (CorruptRecord("bad; fetch it again", url="u", offset=0, record=0), True),
+        (TruncatedShard("bad; fetch it again", url="u", offset=40, record=2), True),
+        (CorruptLength("not a TFRecord file; set compression", url="u", offset=0), False),
+    ],
+)
+def test_a_fault_tells_how_a_stream_goes_on(fault: DataError, told: bool) -> None:
+    raised = with_way_on(fault)
+    assert ('with on_corrupt="skip" a stream goes on without it' in raised.message) == told
+    assert (type(raised), raised.fields()) == (type(fault), fault.fields())
