@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.stages import WaitClock
 from streamrec.formats.examples.needs import UNLIMITED
+from streamrec.formats.examples.renaming import AS_STORED
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from tests.support import asynchronous
@@ -26,6 +27,7 @@ def builder(threads: ThreadPoolExecutor, notify: Callable[[int], object]) -> Lan
         settings=SimpleNamespace(features=None),
         functions=SimpleNamespace(filter=None),
         limits=UNLIMITED,
+        renames=AS_STORED,
     )
     fetcher: Any = SimpleNamespace(notify=notify)
     decoder: Any = None
