@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 import streamrec as sr
 from tests.by_day import at_night
 from tests.pages import DOCS, blocks
-from tests.test_docs import run, runs
+from tests.test_docs import environment, files, run, runs, transcript
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +34,29 @@ def test_the_page_runs(tmp_path: Path, page: str) -> None:
     work = tmp_path / "work"
     work.mkdir()
     run([str(script)], work)
+
+
+@pytest.mark.night
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_the_program_of_several_ranks_prints_what_is_shown(tmp_path: Path) -> None:
+    page = DOCS / "how-to" / "train-with-pytorch.md"
+    ((name, body),) = files(page).items()
+    (tmp_path / name).write_text(body)
+    ((command, shown),) = transcript(page)
+    (write,) = [block.body for block in blocks(page) if "ShardedWriter(" in block.body]
+    run(["-c", write], tmp_path)
+    launcher, *arguments = command.split()
+    assert launcher == "torchrun"
+    finished = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (finished.stdout, finished.returncode) == (shown, 0), finished.stderr
 
 
 def small_stream(source: str) -> sr.Stream[Any]:
