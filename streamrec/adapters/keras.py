@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from streamrec.adapters.passes import Passes, check_stream, pick
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
+from streamrec.streams import handle
 from streamrec.suggestions import needs
+from streamrec.values.rows import pick_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamrec.adapters.passes import Convert, Names
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
 
 __all__ = ["BackupAndRestore", "KerasDataset", "as_dataset"]
@@ -39,11 +44,14 @@ EVALUATIONS = ("evaluate", "predict")
 """The methods of a model that evaluate, also within a ``fit``."""
 
 
-def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> KerasDataset:
+def as_dataset(
+    stream: Stream, inputs: Names, targets: Names | None = None, weights: str | None = None
+) -> KerasDataset:
     """Return a dataset for Keras' ``fit``, ``evaluate`` and ``predict``, or to validate.
 
-    It gives ``(inputs, targets)``, and ``(inputs, targets, weights)`` where the stream has masks:
-    the weight of padding is 0.
+    It gives ``(inputs, targets)``, or ``(inputs, targets, weights)``. On one rank, rows that are
+    masked are cut off, as Keras would divide its loss by their number, too. On several ranks, and
+    with a ``keras.distribution``, batches keep their size, and masked rows have the weight 0.
 
     An epoch of Keras is a run of the stream: ``epochs=1`` or ``steps_per_epoch`` are for the
     stream, the number of epochs is for ``fit``. An interrupted epoch begins anew, and so does each
@@ -56,13 +64,17 @@ def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> K
         inputs: The name of a feature; or several names, or a mapping from the model's names to
             features: the model gets a dict.
         targets: As the inputs; ``None``: none, as for ``predict``.
+        weights: The feature with the weight of each row, a number: Keras' ``sample_weight``.
 
     Raises:
         ConfigError: The stream gives single records, or has no column of a feature, or the backend
-            has no arrays for a column. The first such batch raises it.
+            has no arrays for a column. The first such batch raises it. Or ``weights`` is given
+            without ``targets``.
     """
     check_stream(stream, "as_dataset")
-    return KerasDataset(stream, inputs, targets)
+    if weights is not None and targets is None:
+        raise ConfigError("weights= is given without targets=; name the targets, too")
+    return KerasDataset(stream, inputs, targets, weights)
 
 
 class KerasDataset(DataAdapter):  # type: ignore[misc]
@@ -72,16 +84,30 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
     batch_size = partial_batch_size = None
     has_partial_batch = False
 
-    def __init__(self, stream: Stream, inputs: Names, targets: Names | None) -> None:
+    def __init__(
+        self, stream: Stream, inputs: Names, targets: Names | None, weights: str | None
+    ) -> None:
         self._stream = stream
-        self._passes = Passes(stream)
+        self._passes = UnmaskedPasses(stream)
         self._inputs = inputs
         self._targets = targets
+        self._weights = weights
         self._taken: int | None = None
         """The batches that Keras had taken when it told the last end of an epoch."""
 
     def __repr__(self) -> str:
         return f"<Keras dataset of {self._stream!r}>"
+
+    def __iter__(self) -> NoReturn:
+        """Refuse: Keras iterates it, by calls of its own.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a Keras dataset is for fit, evaluate and predict; for a loop of your own, iterate the "
+            "stream: for batch in stream"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that Keras took: plain JSON-able data.
@@ -121,7 +147,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         from streamrec.adapters.tensorflow import dataset_of
 
         def select(columns: Mapping[str, Any], mask: Any) -> tuple[Any, ...]:
-            return self._select(columns, None if mask is None else tf.cast(mask, tf.float32))
+            return self._select(columns, mask, lambda values: tf.cast(values, tf.float32))
 
         options = tf.data.Options()
         # Else tf.data takes batches ahead unasked, and the stream's state is not that of the model.
@@ -137,6 +163,12 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
             return None  # else Keras would end at a run's end, and lose what it has not taken
         # Opens the stream, without which it has no length.
         self._stream.peek(0)
+        if handle.of(self._stream).is_endless:
+            raise ConfigError(
+                "the stream was opened with epochs=None, so an epoch of Keras would never end; "
+                "leave out epochs=, or limit the epoch: steps_per_epoch= of fit, validation_steps= "
+                "for its validation, steps= of evaluate and predict"
+            )
         try:
             return len(self._stream)
         except TypeError:
@@ -174,23 +206,73 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     def _convert(self, convert: Convert) -> Iterator[tuple[Any, ...]]:
         for batch in self._passes.batches():
-            # Keras has no masks of rows, but a row of weight 0 does not count in the loss.
-            weights = None if batch.mask is None else batch.mask.astype(np.float32)
-            yield self._select(batch, weights, convert)
+            yield self._select(batch, batch.mask, _floats, convert)
 
     def _select(
-        self, columns: Mapping[str, Any], weights: Any, convert: Convert | None = None
+        self,
+        columns: Mapping[str, Any],
+        mask: Any,
+        floats: Callable[[Any], Any],
+        convert: Convert | None = None,
     ) -> tuple[Any, ...]:
         inputs = pick(columns, self._inputs, convert)
-        if self._targets is not None:
-            targets = pick(columns, self._targets, convert)
-            return (inputs, targets) if weights is None else (inputs, targets, weights)
-        if weights is not None:
-            raise ConfigError(
-                "the stream pads its last batch, and without targets Keras has no weights to tell "
-                'padding by; open the stream with remainder="keep" or "drop"'
-            )
-        return (inputs,)
+        if self._targets is None:
+            if mask is not None:
+                raise ConfigError(
+                    "the stream has masked rows, and without targets Keras has no weights to tell "
+                    "them by; read the stream on one rank, or open it without what masks rows: "
+                    'remainder="pad", exclude, on_corrupt'
+                )
+            return (inputs,)
+        targets = pick(columns, self._targets, convert)
+        # Keras has no masks of rows, but a row of weight 0 adds nothing to the loss.
+        factors = [] if mask is None else [floats(mask)]
+        if self._weights is not None:
+            factors.append(floats(pick(columns, self._weights, convert and _dense)))
+        return (inputs, targets, prod(factors)) if factors else (inputs, targets)
+
+
+class UnmaskedPasses(Passes):
+    """Passes whose batches have no masked rows: Keras divides a batch's loss by all its rows.
+
+    Where several ranks or devices share a step, batches keep their size, and their masks.
+    """
+
+    def take(self, number: int) -> Batch | None:
+        """Return the next batch that has a row, without its masked rows; ``None`` at the end."""
+        while (batch := super().take(number)) is not None:
+            if batch.mask is None or batch.mask.any() or self._shares_steps:
+                return self._unmasked(batch)
+        return None
+
+    def example(self) -> Batch:
+        """Return the batch with which the next pass begins, without its masked rows."""
+        return self._unmasked(super().example())
+
+    def _unmasked(self, batch: Batch) -> Batch:
+        if batch.mask is None:
+            return batch
+        if self._shares_steps:
+            if not batch.mask.all():
+                callers.warn_user(_TOO_SMALL)
+            return batch
+        if batch.mask.all() or not batch.mask.any():  # an example without rows tells types alone
+            return replace(batch, mask=None)
+        rows = np.flatnonzero(batch.mask)
+        columns = {name: pick_rows(column, rows) for name, column in batch.items()}
+        return replace(batch, columns=columns, rows=len(rows), mask=None)
+
+    @property
+    def _shares_steps(self) -> bool:
+        ranks = handle.of(self.stream).assignment.rank.world_size
+        return ranks > 1 or keras.distribution.distribution() is not None
+
+
+_TOO_SMALL = (
+    "Keras divides the loss and the metrics of a batch by all its rows, so masked rows (padding, "
+    "excluded and damaged records) make its 'loss' and 'metrics' wrong; compile the model with "
+    "weighted_metrics=, name the loss there too, and read those values"
+)
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
@@ -246,6 +328,10 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
         self._dataset.load_state_dict(state)
 
 
+def _floats(values: Any) -> Any:
+    return values.astype(np.float32)
+
+
 def _dense(name: str, column: Any) -> Any:
     """Return a column that is an array of numbers.
 
@@ -296,9 +382,16 @@ def _expect_the_end(iterator: Any) -> None:
 
 def _refuse_what_is_ignored(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments of ``fit`` that Keras ignores beside data of its class ``DataAdapter``."""
-    for name in ("y", "sample_weight", "class_weight"):
+    for name, advice in _IGNORED.items():
         if arguments.get(name) is not None:
-            raise ConfigError(
-                f"{name}= has no effect beside a stream; name the targets in as_dataset, and weigh "
-                "the loss in the model"
-            )
+            raise ConfigError(f"{name}= has no effect beside a stream; {advice}")
+
+
+_IGNORED = {
+    "y": "name the feature: as_dataset(stream, inputs, targets)",
+    "sample_weight": "name the feature with the weights: as_dataset(..., weights=...)",
+    "class_weight": (
+        "let map= of the stream make a feature of each row's weight from its label, and name it: "
+        "as_dataset(..., weights=...)"
+    ),
+}

@@ -41,6 +41,11 @@ class Handle:
         features: dict[str, Any] | None = self.stream._open_session().settings["features"]
         return features
 
+    @property
+    def is_endless(self) -> bool:
+        """True if a run repeats its records without an end; opens the stream."""
+        return self.stream._open_session().settings.get("epochs", 1) is None
+
     def summary(self) -> RankSummary:
         """Return what this process is about to read, which adapters compare on all processes."""
         stream, session = self.stream, self.stream._open_session()

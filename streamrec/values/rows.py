@@ -87,7 +87,7 @@ def pick_rows(column: Any, rows: Indices) -> Any:
     """Return some rows of a column, in the order of their numbers; a copy.
 
     Args:
-        column: An array, a ``BytesColumn``, or a ``Ragged`` of these.
+        column: Of any type.
         rows: The numbers of the rows, each any number of times.
     """
     if isinstance(column, Ragged):
@@ -95,6 +95,16 @@ def pick_rows(column: Any, rows: Indices) -> Any:
         splits = offsets_of(lengths)
         items = np.repeat(first - splits[:-1], lengths) + np.arange(splits[-1])
         return Ragged(pick_rows(column.values, items), splits)
+    if isinstance(column, Arrays):
+        picked = pick_rows(Ragged(column.values, column.offsets), rows)
+        return Arrays(picked.values, picked.row_splits, column.shapes[rows])
+    if isinstance(column, Sparse):
+        ends = np.searchsorted(column.indices[:, 0], np.arange(len(column) + 1))
+        places = pick_rows(Ragged(np.arange(len(column.indices)), ends), rows)
+        indices = column.indices[places.values]
+        indices[:, 0] = np.repeat(np.arange(len(rows)), np.diff(places.row_splits))
+        values = pick_rows(column.values, places.values)
+        return Sparse(indices, values, (len(rows), *column.dense_shape[1:]))
     if not isinstance(column, BytesColumn):
         picked = empty((len(rows), *column.shape[1:]), column.dtype)
         # "clip", since NumPy would else copy twice, to leave the array as it is after an error.

@@ -237,10 +237,42 @@ class TestEvaluate:
         """The mean of the squares of the numbers 0 to 39, in batches of 16: the last is padded."""
         features = {"id": FEATURES["id"]}
         stream = opened(source, features, batch_size=16, remainder="pad", map=with_zero)
-        one = keras.Sequential([Numbers()])
-        one.compile("sgd", "mse", weighted_metrics=["mse"], jit_compile=False)
-        said = one.evaluate(as_dataset(stream, "id", "zero"), verbose=0, return_dict=True)
-        assert said["mse"] == pytest.approx(np.mean(np.arange(RECORDS) ** 2.0))
+        assert evaluated(as_dataset(stream, "id", "zero")) == [MEAN_SQUARE] * 3
+
+    def test_excluded_records_do_not_count(self, source: str) -> None:
+        """A whole batch, and a row in the middle of another."""
+        out = [*range(8), 12]
+        stream = opened(source, shuffle=False, lanes=1, exclude=places(source, out), map=with_zero)
+        kept = [number**2.0 for number in range(RECORDS) if number not in out]
+        assert evaluated(as_dataset(stream, "id", "zero")) == [pytest.approx(np.mean(kept))] * 3
+
+    def test_padding_of_several_ranks_is_told(self, source: str) -> None:
+        stream = opened(
+            source, batch_size=12, lanes=2, remainder="pad", map=with_zero, rank=0, world_size=2
+        )
+        with pytest.warns(UserWarning, match="by all its rows"):
+            loss, _, weighted = evaluated(as_dataset(stream, "id", "zero"))
+        assert loss == pytest.approx(weighted * 20 / 24)
+
+    def test_weights_of_rows(self, source: str) -> None:
+        """The loss of rows of weight 0 to 39, from one to the next."""
+        stream = opened(source, batch_size=16, remainder="pad", map=with_zero)
+        numbers = np.arange(RECORDS)
+        loss, plain, weighted = evaluated(as_dataset(stream, "id", "zero", weights="id"))
+        assert loss == pytest.approx(np.mean(numbers**3.0))
+        assert plain == MEAN_SQUARE
+        assert weighted == pytest.approx(np.sum(numbers**3.0) / numbers.sum())
+
+    def test_predict_leaves_padding_out(self, source: str) -> None:
+        stream = opened(source, batch_size=16, remainder="pad")
+        predicted = keras.Sequential([Numbers()]).predict(as_dataset(stream, "id"), verbose=0)
+        assert sorted(predicted.ravel()) == list(range(RECORDS))
+
+    def test_a_stream_without_an_end(self, source: str) -> None:
+        endless = as_dataset(opened(source, epochs=None), "x", "y")
+        with pytest.raises(ConfigError, match="never end; leave out epochs="):
+            model().evaluate(endless, verbose=0)
+        model().evaluate(endless, steps=1, verbose=0)
 
     def test_steps_take_the_same_batches_each_time(self, source: str) -> None:
         """Validations of one `fit`, of the next one, and evaluations; then all of it."""
@@ -270,6 +302,23 @@ class TestEvaluate:
         dataset = as_dataset(opened(source), "id")
         predicted = one.predict(dataset, verbose=0).ravel().astype(int).tolist()
         assert predicted == [number for part in rows(opened(source)) for number in part]
+
+
+MEAN_SQUARE: Any = pytest.approx(np.mean(np.arange(RECORDS) ** 2.0))
+
+
+def evaluated(dataset: KerasDataset) -> list[float]:
+    """Return the mean of the squares of the rows' numbers, as Keras' loss and kinds of metrics."""
+    one = keras.Sequential([Numbers()])
+    squares = [keras.metrics.MeanSquaredError(name) for name in ("plain", "weighted")]
+    one.compile("sgd", "mse", metrics=squares[:1], weighted_metrics=squares[1:], jit_compile=False)
+    said = one.evaluate(dataset, verbose=0, return_dict=True)
+    return [said[name] for name in ("loss", "plain", "weighted")]
+
+
+def places(source: str, numbers: list[int]) -> list[tuple[str, int]]:
+    half = RECORDS // 2
+    return [(source.replace("*", str(number // half)), number % half) for number in numbers]
 
 
 def with_zero(columns: Any) -> dict[str, Any]:
@@ -350,17 +399,25 @@ class TestRefusals:
     @pytest.mark.parametrize("argument", ["y", "sample_weight", "class_weight"])
     def test_arguments_that_keras_would_ignore(self, source: str, argument: str) -> None:
         given = {0: 1.0} if argument == "class_weight" else np.zeros(RECORDS)
-        with pytest.raises(ConfigError, match=f"{argument}= has no effect"):
+        with pytest.raises(ConfigError, match=f"{argument}= has no effect.*as_dataset"):
             model().fit(as_dataset(opened(source), "x", "y"), verbose=0, **{argument: given})
 
     def test_a_feature_that_is_not_there(self, source: str) -> None:
         with pytest.raises(ConfigError, match="no feature 'z', but x, y, id"):
             run(as_dataset(opened(source), "x", "z"))
 
-    def test_padding_without_targets(self, source: str) -> None:
-        stream = opened(source, batch_size=16, remainder="pad")
+    def test_masks_without_targets(self, source: str) -> None:
+        stream = opened(source, batch_size=16, remainder="pad", rank=0, world_size=2)
         with pytest.raises(ConfigError, match="without targets"):
             run(as_dataset(stream, "id"))
+
+    def test_weights_without_targets(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="weights= is given without targets="):
+            as_dataset(opened(source), "x", weights="y")
+
+    def test_a_loop(self, source: str) -> None:
+        with pytest.raises(TypeError, match="iterate the stream"):
+            list(as_dataset(opened(source), "x"))
 
     @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has tensors of strings")
     def test_strings(self, source: str) -> None:

@@ -46,9 +46,7 @@ def test_rows_joined_are_the_column(name: str) -> None:
             assert str(row[0]) == str(column[number])
 
 
-@pytest.mark.parametrize(
-    "name", ["array", "bytes", "pairs", "none a row", "ragged", "strings", "deep"]
-)
+@pytest.mark.parametrize("name", COLUMNS)
 @given(rows=st.lists(st.integers(0, 2), max_size=5))
 def test_picked_rows_are_single_rows_joined(name: str, rows: list[int]) -> None:
     column = COLUMNS[name]
