@@ -25,6 +25,7 @@ from bench.cases import RATE
 from bench.harness import Column, number
 from bench.machine import ROOT
 from bench.pictures import draw_anew
+from bench.verdicts import COLUMNS as VERDICTS
 from streamrec.formats.shards.index import Index, ShardEntry
 
 BLOCK = re.compile(r"<!-- table: (?P<name>[a-z_]+) -->\n.*?<!-- end of the table -->", re.DOTALL)
@@ -206,6 +207,18 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
+def verdicts() -> str:
+    """Return the table of planted bottlenecks."""
+    # Older results have the rate of before where nothing was predicted.
+    rows = [
+        {**row, "predicted": None, "error": None}
+        if row["next"] is None and row["predicted"] == row["before"]
+        else row
+        for row in content("verdicts")["verdicts"]
+    ]
+    return table(VERDICTS, rows)
+
+
 def table(columns: Sequence[Column], rows: Iterable[Any]) -> str:
     """Return a table without padding, so that a change of one cell is a change of one line."""
     cells = [[column.cell(row) for column in columns] for row in rows]
@@ -259,6 +272,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **{one.name: partial(tables, one.name) for one in suite.TABLES if one.name != "pictures"},
     "how_fast": how_fast,
     "feeder_memory": feeder_memory,
+    "verdicts": verdicts,
     "index": index,
     "commands": commands,
     "made": made,

@@ -41,7 +41,7 @@ PICTURE, BLOCK = 2048, 64
 """Pixels of a side of a picture, and of its parts of one colour."""
 RANKS = 2
 """Clients of the feeder."""
-NO_SETTING = "what is no setting"
+NO_SETTING = "a change outside streamrec"
 SMALL: Mapping[str, Any] = {"memory_budget": "16MiB", "lanes": 8}
 """Settings with which few and small ranges are under way, as with a store that is far faster."""
 

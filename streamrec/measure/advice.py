@@ -8,14 +8,14 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamrec.config.machine import memory_budget
+from streamrec.config.machine import automatic_budget, memory_budget
 from streamrec.errors import ConfigError
 from streamrec.flow.stages import GROUPS, Bottleneck
 from streamrec.measure.ceilings import Resources, memory_needs
 from streamrec.measure.evidence import REQUESTS
 from streamrec.measure.figures import Change
 from streamrec.report.verdict import CONTRADICTS
-from streamrec.report.words import size
+from streamrec.report.words import memory, size
 from streamrec.streams.first_batch import enough
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ ENOUGH = 0.97
 SPARE = 1.2
 """Times the next ceiling that the changed resource should allow, so that it limits no more."""
 SPARE_REQUESTS = 2.5
-"""The same of a store's limit of requests: one that is asked for nearly as many refuses some, and
-each of these waits."""
+"""Times a store's limit of requests: close to the limit a store refuses some, and each waits."""
 UNEXPLAINED = (
     "Measure again for longer, with nothing else on the machine; --trace shows what the job did."
 )
@@ -60,9 +59,9 @@ class Advice:
     """Changes, and the rate that they lead to."""
 
     changes: list[Change]
-    rate: float
-    """Bytes a second after the changes."""
-    next: Bottleneck | None
+    rate: float | None = None
+    """Bytes a second after the changes; ``None``: nothing that was measured tells it."""
+    next: Bottleneck | None = None
     """The bottleneck after the changes; ``None``: it is not known."""
 
 
@@ -76,15 +75,15 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
     """
     resource = finding.bottleneck
     if resource is None:
-        return Advice([_outside(UNEXPLAINED)], finding.rate, None)
+        return Advice([_outside(UNEXPLAINED)])
     if resource == "cores" and finding.busy is not None:
-        return Advice([_outside(CROWDED)], finding.rate, None)
+        return Advice([_outside(CROWDED)])
     if resource == "trainer":  # there is nothing to change, so nothing to predict
-        return Advice([_outside(AS_IT_SHOULD)], finding.rate, None)
+        return Advice([_outside(AS_IT_SHOULD)])
     if settings is not None and resource in (*REQUESTS, "throttling"):
         if _contradicts(figures, settings, finding, resource):
             # The law leaves something out, so what it says of other settings is no prediction.
-            return Advice(list(_CHANGES[resource](figures, settings)), finding.rate, None)
+            return Advice(list(_CHANGES[resource](figures, settings)))
         # First what costs nothing: a setting. Only where none helps, a cache, other shards or
         # another machine.
         best = _best_settings(figures, settings, finding, resource)
@@ -121,12 +120,12 @@ def _best_settings(
         return None
     # The smallest change that is almost as good: one setting before two, little memory before much.
     update, outcome = min(good, key=lambda one: _size(one[0], settings))
-    changes = [_engine_change(name, value, finding) for name, value in update.items()]
-    most = _best_rate_seen(figures, settings)
+    changes = [_engine_change(*one, settings, finding) for one in update.items()]
+    most = Resources(figures, settings).best_seen
     # What the sweep saw is a fact; beyond it stands only a law.
     if resource == "throttling" or outcome.rate <= most:
         return Advice(changes, outcome.rate, outcome.next)
-    return Advice(changes, most if most >= NOTICED * finding.rate else finding.rate, None)
+    return Advice(changes, most if most >= NOTICED * finding.rate else None)
 
 
 def _contradicts(
@@ -205,19 +204,11 @@ def _predict(
     )
 
 
-def _best_rate_seen(figures: Figures, settings: DatasetSettings) -> float:
-    """Return the most that the store was seen to give: more is not known to be there."""
-    cells = figures.sweep.cells if figures.sweep else []
-    # A cell that was refused requests tells a limit of the store, and no rate to hope for.
-    rates = [cell.bytes_per_second for cell in cells if not cell.throttled]
-    return max(rates, default=inf) * Resources(figures, settings).gain
-
-
 def _key(resource: Bottleneck) -> str:
     return "requests" if resource in REQUESTS else resource
 
 
-def _engine_change(name: str, value: Any, finding: Finding) -> Change:
+def _engine_change(name: str, value: Any, settings: DatasetSettings, finding: Finding) -> Change:
     if name == "max_concurrency":
         return Change(
             setting=name, value=value, why="requests needed = rate x time of a request (Little)"
@@ -225,7 +216,14 @@ def _engine_change(name: str, value: Any, finding: Finding) -> Change:
     larger = "larger ranges need fewer requests for the same bytes"
     bounds = "it bounds the size of the ranges, and how many are under way"
     why = larger if finding.bottleneck == "throttling" else bounds
-    return Change(setting=name, value=f"{value // MIB}MiB", why=why)
+    return _set_budget(value, why, settings)
+
+
+def _set_budget(budget: int, why: str, settings: DatasetSettings) -> Change:
+    auto = automatic_budget()
+    if settings.memory_budget != "auto" and auto > budget:
+        why += f"; without the setting it is {memory(auto)} on this machine"
+    return Change(setting="memory_budget", value=f"{budget // MIB}MiB", why=why)
 
 
 # -- what helps where no setting of the engine does ------------------------------------------------
@@ -241,7 +239,7 @@ def _elsewhere(
     """Return what lifts the bottleneck otherwise, and the rate where it is gone."""
     changes = list(_CHANGES[resource](figures, settings))
     if resource == "listing" and changes[0].setting is None:  # it stays as it is
-        return Advice(changes, finding.rate, None)
+        return Advice(changes)
     gone = {
         resource,
         "listing",
@@ -259,7 +257,7 @@ def _elsewhere(
         if named and named[0] not in left:  # names would cost more than the listing does
             changes = changes[1:]
     if not left:
-        return Advice(changes, finding.rate, None)
+        return Advice(changes)
     rate, following = min(left)
     if changes[0].setting == "source":
         # What else is opened, and a counted range's one request, come before all other things, so
@@ -331,11 +329,7 @@ def _for_memory_budget(figures: Figures, settings: DatasetSettings | None) -> It
         least = max(2 * memory_budget(settings), _least_budget(figures, settings))
         # A round number where there is one.
         budget = next((one for one in BUDGETS if one >= least), least)
-        yield Change(
-            setting="memory_budget",
-            value=f"{budget // MIB}MiB",
-            why="the buffers were full; measure again then",
-        )
+        yield _set_budget(budget, "the buffers were full; measure again then", settings)
     yield _outside("Smaller batches, a smaller shuffle_window and fewer lanes need less memory.")
 
 

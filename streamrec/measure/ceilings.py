@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -165,6 +166,14 @@ class Resources:
         if not (filters and job and job.bytes_read and job.bytes):
             return inflated
         return min(inflated, job.bytes / job.bytes_read)
+
+    @property
+    def best_seen(self) -> float:
+        """The most that the store was seen to give: more is not known to be there."""
+        cells = self.figures.sweep.cells if self.figures.sweep else []
+        # A cell that was refused requests tells a limit of the store, and no rate to hope for.
+        rates = [cell.bytes_per_second for cell in cells if not cell.throttled]
+        return max(rates, default=inf) * self.gain
 
     # -- the store and the way to it ---------------------------------------------------------------
 

@@ -121,9 +121,8 @@ def _raise_to(ceiling: Ceiling, rate: float) -> Ceiling:
     """Raise a ceiling to the rate that the job has reached."""
     if ceiling.bytes_per_second >= rate:
         return ceiling
-    return ceiling.model_copy(
-        update={"bytes_per_second": rate, "why": f"{ceiling.why}; the job has reached more"}
-    )
+    why = f"{ceiling.why}; that is {_text(ceiling)}, but the job has reached {rate_text(rate)}"
+    return ceiling.model_copy(update={"bytes_per_second": rate, "why": why})
 
 
 def _name_by_setting(
@@ -275,7 +274,7 @@ def _tell_requests(job: Job | None) -> list[str]:
     if job.throttled:
         sentences.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
     if reason := longest_reason(job):
-        sentences.append(f"At most {job.concurrency} requests were under way at a time: {reason}.")
+        sentences.append(f"The limit of requests at a time was {job.concurrency}: {reason}.")
     return sentences
 
 

@@ -298,8 +298,8 @@ class Verdict(_FigureModel):
     """The settings to change, as TOML for a feeder's file; empty if no setting helps."""
     bytes_per_second: float
     """The job's rate now; without a job, the rate that the parts allow."""
-    predicted_bytes_per_second: float
-    """The rate after the change."""
+    predicted_bytes_per_second: float | None
+    """The rate after the change; ``None``: nothing that was measured tells it."""
     next_bottleneck: Bottleneck | None
     """The bottleneck after the changes."""
     from_job: bool = True

@@ -56,7 +56,7 @@ def _render_parts(view: FiguresView) -> Iterator[RenderableType]:
     if view.facts:
         yield from _section("", _facts(view.facts))
     yield from _rows("Where the time goes", view.waits)
-    yield from _rows("What each resource allows", view.ceilings)
+    yield from _rows("What each resource allows (computed)", view.ceilings)
     if view.grid:
         yield from _section("MB/s by range size and requests at a time", _grid(view.grid))
         if view.grid.has_plateau:

@@ -88,7 +88,7 @@ def _refuse_to_judge(figures: Figures, settings: DatasetSettings | None, job: Jo
         ceilings=Resources(parts, settings).ceilings(),
         changes=[longer],
         bytes_per_second=rate,
-        predicted_bytes_per_second=rate,
+        predicted_bytes_per_second=None,
         next_bottleneck=None,
         is_short=True,
     )
@@ -126,7 +126,7 @@ def _summarize(
     # Where the listing stays as it is, there is no change to measure.
     stays = finding.bottleneck == "listing" and advice.changes[0].setting is None
     if finding.bottleneck is not None and not (stays and advice.next is None):
-        yield _say_what_then(finding, advice)
+        yield _say_what_then(figures, settings, finding, advice)
     if finding.job is not None and finding.job.seconds < LONG:
         yield (
             f"The job took only {finding.job.seconds:.2g} s, so what is done once, such as the "
@@ -206,10 +206,12 @@ def _show(value: object) -> str:
     )
 
 
-def _say_what_then(finding: Finding, advice: Advice) -> str:
+def _say_what_then(
+    figures: Figures, settings: DatasetSettings | None, finding: Finding, advice: Advice
+) -> str:
     if finding.bottleneck == "trainer":
-        return _say_without_trainer(finding)
-    if advice.next is None and advice.rate <= finding.rate:
+        return _say_without_trainer(finding, Resources(figures, settings).best_seen)
+    if advice.rate is None:
         return "What comes next was not measured; measure again after the change."
     if advice.next is None:
         return (
@@ -223,11 +225,15 @@ def _say_what_then(finding: Finding, advice: Advice) -> str:
     )
 
 
-def _say_without_trainer(finding: Finding) -> str:
+def _say_without_trainer(finding: Finding, seen: float) -> str:
     stream = [one for one in finding.others if one.resource != "listing"]
     if not stream:
         return "What the stream would give without it was not measured."
-    return (
-        f"The stream could give {rate_text(stream[0].bytes_per_second)}; its limit is "
+    could = stream[0].bytes_per_second
+    told = (
+        f"The stream could give {rate_text(could)} (computed, not measured); its limit is "
         f"{RESOURCES[stream[0].resource].words}."
     )
+    if could <= seen:
+        return told
+    return f"{told} The sweep measured {rate_text(seen)} at most: more --seconds may show more."

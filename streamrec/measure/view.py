@@ -171,7 +171,7 @@ def advice_of(verdict: Verdict | None) -> VerdictText:
     """Return a verdict as text."""
     if verdict is None:
         return VerdictText("No verdict: too little was measured.", is_good=False)
-    now, then = verdict.bytes_per_second, verdict.predicted_bytes_per_second
+    now, then = verdict.bytes_per_second, verdict.predicted_bytes_per_second or 0.0
     gains = then > now > 0 and bool(verdict.changes)
     return VerdictText(
         _headline(verdict),
@@ -259,15 +259,15 @@ def _ceilings(verdict: Verdict) -> list[BarRow]:
 def _lines(verdict: Verdict) -> list[tuple[str, float]]:
     advice, top = advice_of(verdict), _top(verdict)
     lines = [(advice.now, verdict.bytes_per_second / top)]
-    if advice.then:
-        lines.append((f"predicted {advice.then}", verdict.predicted_bytes_per_second / top))
+    if advice.then and (then := verdict.predicted_bytes_per_second):
+        lines.append((f"predicted {advice.then}", then / top))
     return lines
 
 
 def _top(verdict: Verdict) -> float:
     """Return the rate at the right end of the ceilings."""
     most = max((one.bytes_per_second for one in verdict.ceilings), default=0.0)
-    near = max(verdict.bytes_per_second, verdict.predicted_bytes_per_second)
+    near = max(verdict.bytes_per_second, verdict.predicted_bytes_per_second or 0.0)
     # A ceiling far beyond would press all others to the left end; it is shown as cut.
     return min(max(most, near), BEYOND * near) or 1.0
 
@@ -289,7 +289,7 @@ def _job(job: Job) -> list[tuple[str, str]]:
     if job.concurrency is not None:
         reason = longest_reason(job)
         reason = f" ({reason})" if reason else ""
-        rows.append(("Requests at a time", f"{job.concurrency:,}{reason}"))
+        rows.append(("Limit of requests at a time", f"{job.concurrency:,}{reason}"))
     if job.loop_busy is not None:
         rows.append(("Event loop", f"{percent(job.loop_busy)} of a core"))
     if job.core_seconds is not None:

@@ -5,7 +5,9 @@ from unittest.mock import ANY
 
 import pytest
 
+from streamrec.config import machine as config_machine
 from streamrec.flow.stages import Bottleneck
+from streamrec.measure import advice as advice_module
 from streamrec.measure.advice import Advice, _for_memory_budget, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
@@ -25,7 +27,7 @@ def changes(world: World, settings: dict[str, Any], **more: Any) -> dict[str | N
     return {one.setting: one.value for one in advise(figures, chosen, finding).changes}
 
 
-PREDICTED: dict[Bottleneck, tuple[float, float, dict[str | None, Any]]] = {
+PREDICTED: dict[Bottleneck, tuple[float | None, float, dict[str | None, Any]]] = {
     "store latency": (500.150, 1275.096, {"max_concurrency": 16}),
     "connection bandwidth": (100.130, 595.393, {"max_concurrency": 24}),
     "link": (200.0, 1996.008, {"cache": "144GiB", None: ANY}),
@@ -35,11 +37,11 @@ PREDICTED: dict[Bottleneck, tuple[float, float, dict[str | None, Any]]] = {
     "event loop": (100.0, 388.331, {None: ANY}),
     "decoding": (100.150, 1996.008, {"cache": {"of": "batches"}, None: ANY}),
     "transform": (100.003, 1996.008, {None: ANY}),
-    "trainer": (9.9, 6666.667, {None: ANY}),
+    "trainer": (None, 6666.667, {None: ANY}),
     "listing": (100.0, 1996.008, {"source": None, None: ANY}),
     "cores": (100.418, 1996.008, {None: ANY}),
 }
-"""The MB/s behind the changes with a job and without one, and the changes with one.
+"""The MB/s behind the changes with a job and without one (``None``: not known), and the changes.
 
 With a job the trainer is next; it takes 1 MB in each of its steps.
 """
@@ -55,7 +57,8 @@ def test_the_rate_that_changes_lead_to(name: Bottleneck) -> None:
         figures = world.figures(chosen, job=job)
         finding = find(figures, Resources(figures, chosen).ceilings())
         assert finding is not None
-        assert advise(figures, chosen, finding).rate == pytest.approx(rate * MB, rel=1e-4)
+        expected_rate = None if rate is None else pytest.approx(rate * MB, rel=1e-4)
+        assert advise(figures, chosen, finding).rate == expected_rate
 
 
 def test_the_link_is_next_where_it_was_seen_full() -> None:
@@ -79,8 +82,8 @@ def test_no_more_is_predicted_than_the_store_was_seen_to_give() -> None:
     assert (advice.rate, advice.next) == (300.0 * MB, None)
 
 
-@pytest.mark.parametrize(("seen", "times"), [(1.09, 1.0), (1.11, 1.11), (2.0, 2.0)])
-def test_little_more_is_no_promise(seen: float, times: float) -> None:
+@pytest.mark.parametrize(("seen", "times"), [(1.09, None), (1.11, 1.11), (2.0, 2.0)])
+def test_little_more_is_no_promise(seen: float, times: float | None) -> None:
     """One cell was seen, so nothing tells where a link would be full."""
     world, chosen = World(latency=0.2), settings_of(max_concurrency=4)
     rate = world.rate(chosen)
@@ -90,7 +93,7 @@ def test_little_more_is_no_promise(seen: float, times: float) -> None:
     finding = find(figures, Resources(figures, chosen).ceilings())
     assert finding is not None
     advice = advise(figures, chosen, finding)
-    assert advice.rate == pytest.approx(times * rate, rel=1e-2)
+    assert advice.rate == (None if times is None else pytest.approx(times * rate, rel=1e-2))
     assert advice.next is None
 
 
@@ -115,6 +118,17 @@ def test_twice_the_memory_is_advised_where_buffers_are_full(budget: str, advised
     figures = World().figures(settings, job=False)
     [change, _] = _for_memory_budget(figures, settings)
     assert (change.setting, change.value) == ("memory_budget", advised)
+
+
+@pytest.mark.parametrize(("budget", "is_told"), [("64MiB", True), ("1GiB", False), ("auto", False)])
+def test_a_machine_with_more_memory_needs_no_budget(
+    budget: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (advice_module, config_machine):
+        monkeypatch.setattr(module, "automatic_budget", lambda: GIB)
+    settings = settings_of(memory_budget=budget)
+    [change, _] = _for_memory_budget(World().figures(settings, job=False), settings)
+    assert ("without the setting it is 1.0 GiB on this machine" in change.why) == is_told
 
 
 def test_throttling_needs_larger_ranges() -> None:
@@ -254,7 +268,7 @@ def test_only_what_was_listed_is_saved_and_not_what_else_was_opened() -> None:
     assert "nothing to gain" in said[0]
     assert "about 0.5 s" in said[1]
     # 250 MB with half a second of what else is opened, at 480 MB/s of the lanes.
-    assert rates == [100.0 * MB, pytest.approx(250 * MB / (0.4 + 0.1 + 250 / 480), rel=0.02)]
+    assert rates == [None, pytest.approx(250 * MB / (0.4 + 0.1 + 250 / 480), rel=0.02)]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +314,7 @@ def test_nothing_is_promised_where_nothing_is_known(
     finding = Finding(bottleneck, 10.0 * MB, [], figures.job, busy)
     advice = advise(figures, chosen, finding)
     assert words in advice.changes[0].why
-    assert (advice.rate, advice.next) == (10.0 * MB, None)
+    assert (advice.rate, advice.next) == (None, None)
 
 
 def test_named_shards_tell_their_sizes_one_after_the_other() -> None:
@@ -345,5 +359,5 @@ def test_what_the_law_does_not_know_is_not_predicted() -> None:
     assert finding is not None
     assert finding.bottleneck == "memory budget"
     advice = advise(figures, chosen, finding)
-    assert (advice.rate, advice.next) == (finding.rate, None)
+    assert (advice.rate, advice.next) == (None, None)
     assert advice.changes[0].setting == "memory_budget"

@@ -129,7 +129,7 @@ def test_the_verdict_is_on_top() -> None:
             "Batches waited for a first byte during 55%",
             'memory_budget = "1GiB"',
             "Where the time goes",
-            "What each resource allows",
+            "What each resource allows (computed)",
             "Range size and requests at a time",
             "Bytes",
             "Time to the first byte",

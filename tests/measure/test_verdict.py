@@ -21,6 +21,7 @@ from streamrec.plan.reading import concurrency
 from streamrec.plan.reading.concurrency import Limit
 from streamrec.report.verdict import CAUSES, CONTRADICTS, EXPLAINS, LEAST
 from streamrec.report.words import rate
+from streamrec.report.words import rate as rate_text
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def test_advice_brings_what_is_predicted(
     }.get(name, world)
     rate = after.rate(followed(verdict, before, tmp_path))
     assert verdict.predicted_bytes_per_second == pytest.approx(rate, rel=0.2)
+    assert verdict.predicted_bytes_per_second is not None
     assert verdict.predicted_bytes_per_second >= 1.1 * verdict.bytes_per_second
 
 
@@ -176,7 +178,7 @@ def test_a_job_that_was_over_at_once_is_not_judged(
     verdict = judge(figures.model_copy(update={"job": short}), settings)
     assert verdict is not None
     assert (verdict.is_short, verdict.bottleneck) == (True, None)
-    assert verdict.predicted_bytes_per_second == verdict.bytes_per_second
+    assert verdict.predicted_bytes_per_second is None
     assert verdict.paste == ""
     assert longer in verdict.summary
     advice = advice_of(verdict)
@@ -211,10 +213,23 @@ def test_what_the_engine_notes_needs_no_rate(
     assert (verdict.bottleneck, verdict.is_short) == (named, named is None)
 
 
+def test_a_computed_rate_is_not_told_as_a_measured_one() -> None:
+    world, settings = PLANTED["trainer"]
+    chosen = settings_of(**settings)
+    computed = "(computed, not measured); its limit is"
+    whole = judged(world, chosen)
+    assert computed in whole.summary
+    cut = world.sweep().model_copy(update={"cells": world.sweep().cells[:1], "plateau": None})
+    short = judged(world, chosen, sweep=cut)
+    assert computed in short.summary
+    seen = rate_text(cut.cells[0].bytes_per_second)
+    assert f"The sweep measured {seen} at most: more --seconds may show more." in short.summary
+
+
 def test_where_nothing_is_to_be_changed_nothing_is_predicted() -> None:
     world, settings = PLANTED["trainer"]
     verdict = judged(world, settings_of(**settings))
-    assert verdict.predicted_bytes_per_second == verdict.bytes_per_second
+    assert verdict.predicted_bytes_per_second is None
     assert verdict.next_bottleneck is None
     advice = advice_of(verdict)
     assert (advice.is_good, advice.then, advice.gain, advice.next) == (True, "", "", "")
@@ -277,7 +292,7 @@ def test_a_job_far_below_all_ceilings_is_explained_by_the_engine() -> None:
     assert "100% of its wait" in verdict.summary
     assert 'memory_budget = "128MiB"' in verdict.paste
     # The law of requests does not explain the rate, so it predicts none.
-    assert verdict.predicted_bytes_per_second == verdict.bytes_per_second
+    assert verdict.predicted_bytes_per_second is None
     assert verdict.ceilings[0].bytes_per_second == verdict.bytes_per_second
     assert "measure again" in verdict.summary
 
@@ -376,6 +391,9 @@ def test_no_prediction_exceeds_the_next_ceiling(
     figures = world.figures(settings, job=job)
     verdict = judge(figures, settings)
     assert verdict is not None
+    if verdict.predicted_bytes_per_second is None:
+        assert verdict.next_bottleneck is None
+        return
     assert verdict.bytes_per_second <= verdict.predicted_bytes_per_second * 1.0001
     if verdict.next_bottleneck in (None, verdict.bottleneck):
         return
@@ -422,7 +440,7 @@ def test_a_cause_agrees_with_the_rate_and_the_waits(
     if verdict.bottleneck is None:
         assert "Nothing that was measured explains this rate" in verdict.summary
         assert "Measure again" in verdict.summary
-        assert verdict.predicted_bytes_per_second == verdict.bytes_per_second
+        assert verdict.predicted_bytes_per_second is None
         return
     assert "What holds it back" in verdict.summary
     own = known.get(verdict.bottleneck)

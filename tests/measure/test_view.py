@@ -181,7 +181,7 @@ def test_the_job_has_its_cores() -> None:
 def test_the_job_has_its_requests() -> None:
     job = dict(view_of(figures()).job)
     assert job["Bytes read over used"] == "1.04"
-    assert job["Requests at a time"] == "16 (max_concurrency)"
+    assert job["Limit of requests at a time"] == "16 (max_concurrency)"
     assert job["Simulated step"] == "30 ms"
     plain = figures().job
     assert plain
