@@ -115,11 +115,11 @@ def name_of(result: Result) -> str:
 
 
 def spread(figure: str, between: str = "-", form: str = "") -> Callable[[Result], str]:
-    """Return a column's function: the least and the largest value of a figure."""
+    """Return a column's function: the least and the largest value of a figure of several rounds."""
 
     def cell(result: Result) -> str:
         values = result.values(figure)
-        if not values:
+        if len(values) < 2:
             return MISSING
         ends = [format(end, form) if form else number(end) for end in (min(values), max(values))]
         return between.join(ends)

@@ -64,17 +64,18 @@ def fill(text: str) -> str:
 
     def new(block: re.Match[str]) -> str:
         name = block["name"]
-        return f"<!-- table: {name} -->\n\n{made_of(name)}\n\n<!-- end of the table -->"
+        parts = (f"<!-- table: {name} -->", made_of(name), "<!-- end of the table -->")
+        return "\n\n".join(filter(None, parts))
 
     return BLOCK.sub(new, text)
 
 
 def made_of(name: str) -> str:
-    """Return a table, or that its results are still to come."""
+    """Return a table; nothing where its results are still to come."""
     try:
         return TABLES[name]()
     except FileNotFoundError:
-        return "Not measured yet: `python -m bench all` does."
+        return ""
 
 
 STORE = "store at 50 ms and 60 MB/s a connection"
@@ -90,6 +91,10 @@ TEN_GIGABITS = 1.25e9
 """Bytes a second."""
 CHUNK_ENTRY = 20
 """Bytes of an index for each chunk."""
+SPREADS, ENDS = ("min-max", "least to most"), ("least", "most")
+"""The ends of the headings of spreads, and the headings of those in two columns."""
+SAME = re.compile(r"-|(\S+)(?:-| to )\1")
+"""The spread of a single round, or of none."""
 Row = Mapping[str, Any]
 """A row of a file of results."""
 
@@ -131,21 +136,20 @@ def how_fast() -> str:
     downloads = [one for one in rows_of("remote", place) if one["case"].startswith("download")]
     best = max(downloads, key=lambda row: median(row, RATE) or 0)
     in_flight = best["case"].removeprefix("download, ").partition(" ")[0]
+    [curl] = [one for one in rows_of("remote", place) if one["case"].startswith("curl, ")]
     peer = row_of("remote", place, "WebDataset over curl, 4 workers")
     first = (cell(one, BEGINNING) for one in (row_of("remote", f"{FIRST}, plain", "for"), peer))
     beginnings = [f"{seconds} s" for seconds in first]
     about = {
         "streamrec, a plain `for`: checked and parsed": (stream, beginnings[0]),
-        f"aiohttp alone with {in_flight} requests in flight: neither checked nor parsed": (
-            best,
-            "",
-        ),
+        f"{curl['case']}: downloaded, neither checked nor parsed": (curl, ""),
+        f"aiohttp, {in_flight} in flight: downloaded, neither checked nor parsed": (best, ""),
         "WebDataset over curl with 4 workers": (peer, beginnings[1]),
     }
     return lines_of(
         ("", "first batch", "rate"),
         [
-            (f"{name}, {median(row, 'gigabytes'):.0f} GB", first, f"{cell(row, RATE)} MB/s")
+            (f"{name}, {median(row, 'gigabytes'):.1f} GB", first, f"{cell(row, RATE)} MB/s")
             for name, (row, first) in about.items()
         ],
     )
@@ -231,7 +235,23 @@ def tables(name: str) -> str:
     kept = [line for line in lines if line.startswith(("|", "##")) or not line]
     text = "\n".join(f"**{line.lstrip('# ')}**" if line.startswith("#") else line for line in kept)
     narrow = re.sub(r"-{3,}", "---", re.sub(r" {2,}", " ", text))
-    return re.sub(r"\n{3,}", "\n\n", narrow).strip()
+    plain = re.sub(r"(?:^\|.*\n?)+", without_spreads, narrow, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", plain).strip()
+
+
+def without_spreads(block: re.Match[str]) -> str:
+    """Return a table without the spreads of a single round."""
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in block[0].splitlines()]
+    columns = list(zip(*rows, strict=True))
+    least, most = ([cells for head, _, *cells in columns if head == end] for end in ENDS)
+    kept = [
+        column
+        for column in columns
+        if not (column[0].endswith(SPREADS) and all(SAME.fullmatch(cell) for cell in column[2:]))
+        and not (column[0] in ENDS and least == most)
+    ]
+    lines = (f"| {' | '.join(cells)} |\n" for cells in zip(*kept, strict=True))
+    return "".join(lines).replace("|  |", "| |")
 
 
 def made() -> str:

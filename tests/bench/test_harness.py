@@ -217,3 +217,4 @@ def test_columns_of_results_are_medians_and_of_mappings_their_values() -> None:
     assert [column.cell(result) for column in columns] == ["name", "2.00", "1.00 to 30.0", "-"]
     assert [column.cell({"y": 0.25}) for column in columns[1::2]] == ["-", "0.2"]
     assert spread("y")(result) == "-"
+    assert spread("x")(Result(Case("group", "name", "none x", {}), [{"x": 1.0}])) == "-"

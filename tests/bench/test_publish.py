@@ -9,7 +9,7 @@ import pytest
 from bench import suite
 from bench.harness import Report, digests
 from bench.machine import ROOT
-from bench.publish import BLOCK, TABLES, duration, fill, names, pages, rows_of
+from bench.publish import BLOCK, TABLES, duration, fill, names, pages, rows_of, without_spreads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,10 +74,36 @@ def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_table_that_was_not_measured_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_was_not_measured_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TABLES, "index", lambda: rows_of("none"))
     text = fill("<!-- table: index -->\nold\n<!-- end of the table -->\n")
-    assert "\nNot measured yet: `python -m bench all` does.\n" in text
+    assert text == "<!-- table: index -->\n\n<!-- end of the table -->\n"
+    assert fill(text) == text
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "is_kept"),
+    [
+        ("MB/s, min-max", ["72-72", "1,312-1,312", "-"], False),
+        ("least to most", ["81.4 to 81.4"], False),
+        ("min-max", ["72-72", "71-72"], True),
+        ("MB/s", ["72", "72"], True),
+    ],
+)
+def test_the_spread_of_a_single_round_is_left_out(
+    head: str, cells: list[str], is_kept: bool
+) -> None:
+    rows = "".join(f"| row | {cell} |\n" for cell in cells)
+    table = f"| | {head} |\n| --- | ---: |\n{rows}"
+    expected = table if is_kept else "| |\n| --- |\n" + "| row |\n" * len(cells)
+    assert re.sub(r"(?s).+", without_spreads, table) == expected
+
+
+def test_the_ends_of_a_single_round_are_left_out() -> None:
+    one = "| | x | least | most |\n| --- | --- | --- | --- |\n| a | 1 | 1 | 1 |\n"
+    assert re.sub(r"(?s).+", without_spreads, one) == "| | x |\n| --- | --- |\n| a | 1 |\n"
+    several = one + "| b | 2 | 1 | 3 |\n"
+    assert re.sub(r"(?s).+", without_spreads, several) == several
 
 
 WRITTEN = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]

@@ -232,6 +232,8 @@ def test_what_a_counted_range_saves_is_the_listing_less_a_request() -> None:
     assert "about 0.9 s" in advice.changes[0].why
     as_list = listing_advice(world)
     assert "as a list: it saves the listing, about 1 s" in as_list.changes[0].why
+    assert advice.rate
+    assert as_list.rate
     assert as_list.rate > advice.rate
     assert 1 / advice.rate - 1 / as_list.rate == pytest.approx(0.1 / (250 * MB))
 
@@ -333,6 +335,7 @@ def test_few_lanes_are_told_to_list_on() -> None:
     assert finding is not None
     advice = advise(figures, chosen, finding)
     assert "Fewer and larger" in advice.changes[0].why
+    assert advice.rate
     assert advice.rate > finding.rate
 
 
