@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
+from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.validation import Settings
 from streamrec.formats.shards.index import LARGEST
 from streamrec.measure.simulation import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
+from streamrec.plan.reading.ranges import MOST_AT_ONCE, MemoryPlan
 from streamrec.report.words import duration, money, number, percent, rate, seconds, size
 from streamrec.stores.base.pages import MOST
 
@@ -26,6 +28,9 @@ LONG = 120.0
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 RANGES_A_REQUEST = 2
 """Ranges in memory for each request in flight: the one on its way, and one that is used up."""
+KEPT_FREE = 3
+"""Budgets that a feeder has free beside those of its clients: each gets a quarter of what is free,
+so the last one gets its whole budget only if three others would fit."""
 QUEUED_BATCHES = 4
 """Batches of each rank in memory: being decoded, waiting, on the way, and in use."""
 SHARD_ENTRY, CHUNK_ENTRY = 56, 20
@@ -56,15 +61,20 @@ class Workload(Settings):
         1000, description="names on a page of a listing, as S3 and GCS have it"
     )
     chunk: Bytes = Field(1 << 20, description="bytes of a chunk of an index, as it has by default")
-    range: Bytes = Field(8 << 20, description="bytes of a request, as ranges grow to by default")
+    range: Bytes | None = Field(
+        None, description="bytes of a request; as ranges grow to with memory_budget"
+    )
     latency: Seconds = Field(0.05, description="time to the first byte")
     bandwidth: ByteRate = Field(60_000_000, description="rate of a connection")
     extra: Part = Field(0.02, description="part of the requests that is sent again")
     prefix: Rate = Field(5500.0, description="reads a second of one prefix, as S3 states it")
     window: Bytes = Field(256 << 20, description="shuffle window of the whole stream")
+    memory_budget: Bytes = Field(1 << 30, description="memory_budget of the dataset, for each rank")
     cores: PositiveInt = Field(8, description="cores of a feeder")
     # Measured: 1.69 s of CPU time for a GB of pictures, rounded up.
-    core: ByteRate = Field(500_000_000, description="stored bytes a second that one core serves")
+    core: ByteRate = Field(
+        500_000_000, description="stored bytes a second that one core serves: pictures, not decoded"
+    )
     link: ByteRate = Field(3_125_000_000, description="rate of a feeder's link, each way")
     headroom: _Share = Field(0.3, description="part of a feeder that is left free")
     spare: NonNegativeInt = Field(1, description="feeders that may fail")
@@ -137,10 +147,23 @@ class _CapacityTerms:
         return _estimate("rate", value, "B/s", f"{formula} / {_time(job.step)}")
 
     @cached_property
-    def request_time(self) -> CapacityEstimate:
+    def range_size(self) -> CapacityEstimate:
+        """The bytes of a request, as a stream chooses them in its memory."""
         job = self.job
-        value = job.latency + job.range / job.bandwidth
-        numbers = f"{_time(job.latency)} + {_b(job.range)} / {_r(job.bandwidth)}"
+        if job.range is not None:
+            return _estimate("range", job.range, "B", "as given")
+        ranks = job.hosts * job.ranks
+        window, lanes = job.window // ranks, max(1, DEFAULT_LANES // ranks)
+        divided = MemoryPlan.divide(job.memory_budget, lanes=lanes, windows=window)
+        formula = f"about (memory_budget - reserve) / {MOST_AT_ONCE}, a power of two, 8 MiB at most"
+        numbers = f"({_b(job.memory_budget)} - {_b(divided.reserve)}) / {MOST_AT_ONCE}"
+        return _estimate("range", divided.range_size, "B", f"{formula} = {numbers}")
+
+    @cached_property
+    def request_time(self) -> CapacityEstimate:
+        job, one = self.job, self.range_size
+        value = job.latency + one.value / job.bandwidth
+        numbers = f"{_time(job.latency)} + {one.text} / {_r(job.bandwidth)}"
         return _estimate(
             "time of a request", value, "s", f"latency + range / bandwidth = {numbers}"
         )
@@ -148,8 +171,8 @@ class _CapacityTerms:
     @cached_property
     def requests(self) -> CapacityEstimate:
         job = self.job
-        value = self.rate.value * (1 + job.extra) / job.range
-        numbers = f"{self.rate.text} x {1 + job.extra:g} / {_b(job.range)}"
+        value = self.rate.value * (1 + job.extra) / self.range_size.value
+        numbers = f"{self.rate.text} x {1 + job.extra:g} / {self.range_size.text}"
         return _estimate("requests", value, "/s", f"rate x (1 + extra) / range = {numbers}")
 
     @cached_property
@@ -212,14 +235,27 @@ class _CapacityTerms:
 
     @cached_property
     def memory(self) -> CapacityEstimate:
-        job = self.job
-        ranges = RANGES_A_REQUEST * self.in_flight.value * job.range
-        largest = max(job.batch, job.sent or 0)
-        batches = job.hosts * job.ranks * QUEUED_BATCHES * largest
-        value = (ranges + job.window + batches) / self._busy
-        formula = "(2 ranges a request + window + 4 batches a rank) / (feeders - spare)"
-        numbers = f"({_b(ranges)} + {_b(job.window)} + {_b(batches)}) / {self._busy}"
-        return _estimate("memory of a feeder", value, "B", f"{formula} = {numbers}")
+        job, ranks = self.job, self.job.hosts * self.job.ranks
+        ranges = (
+            RANGES_A_REQUEST * self.in_flight.value * self.range_size.value + job.window
+        ) / ranks
+        batches = QUEUED_BATCHES * max(job.batch, job.sent or 0)
+        value = (self.sessions.value + KEPT_FREE) * max(job.memory_budget, ranges + batches)
+        formula = (
+            f"(clients of a feeder + {KEPT_FREE}) x "
+            "max(memory_budget, (2 ranges a request + window) / ranks + 4 batches)"
+        )
+        numbers = (
+            f"({self.sessions.text} + {KEPT_FREE}) x max({_b(job.memory_budget)}, {_b(ranges)}"
+        )
+        return _estimate(
+            "memory of a feeder", value, "B", f"{formula} = {numbers} + {_b(batches)})"
+        )
+
+    @cached_property
+    def workers(self) -> CapacityEstimate:
+        formula = 'cores, by `workers = "auto"`: with one process, one core sends and receives all'
+        return _estimate("processes of a feeder", self.job.cores, "", formula)
 
     @cached_property
     def opening(self) -> CapacityEstimate:
@@ -340,9 +376,17 @@ class _CapacityTerms:
 
     def estimates(self) -> list[CapacityEstimate]:
         """Return all results, each after those that it rests on."""
-        of_store = [self.rate, self.request_time, self.requests, self.in_flight, self.prefixes]
+        of_store = [
+            self.rate,
+            self.range_size,
+            self.request_time,
+            self.requests,
+            self.in_flight,
+            self.prefixes,
+        ]
         of_hosts = [self.connections_a_host]
-        of_feeders = [self.feeder_rate, self.feeders, self.connections, self.sessions, self.memory]
+        of_feeders = [self.feeder_rate, self.feeders, self.workers, self.connections]
+        of_feeders += [self.sessions, self.memory]
         of_shards = [self.opening, *self._of_shards()] if self.job.shards is not None else []
         of_epoch = [self.epoch, self.epoch_cost] if self.job.dataset is not None else []
         of_bytes = [self.terabyte_cost] if of_shards and of_epoch else []
@@ -362,6 +406,7 @@ _UNITS = {
     "prefix": "/s",
     "range": "B",
     "window": "B",
+    "memory_budget": "B",
     "extra": "%",
     "headroom": "%",
     "chunk": "B",

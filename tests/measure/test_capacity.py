@@ -52,6 +52,7 @@ def test_the_arithmetic_of_one_job() -> None:
     costs = requests * 86400 * 0.0004 / 1000, 32 * 1.02 * 86400 * 0.09, 28 * 24 * 0.4
     assert found == {
         "rate": 32e9,
+        "range": mib8,
         "time of a request": pytest.approx(0.05 + mib8 / 60e6),
         "requests": pytest.approx(requests),
         "requests in flight": 739,  # 3,891 a second for 0.19 s
@@ -59,9 +60,10 @@ def test_the_arithmetic_of_one_job() -> None:
         "connections a host, without feeders": 19,
         "rate of a feeder": 1.25e9,  # its link carries two bytes for each that it reads
         "feeders": 28,  # 32 / 1.25 = 25.6, and two to spare
+        "processes of a feeder": 8,
         "connections of a feeder": 29,
         "clients of a feeder": 13,
-        "memory of a feeder": pytest.approx((2 * 739 * mib8 + (256 << 20) + 320 * 4 * 20e6) / 26),
+        "memory of a feeder": (13 + 3) << 30,
         "requests a day": pytest.approx(costs[0]),
         "bytes a day": pytest.approx(costs[1]),
         "feeders a day": pytest.approx(costs[2]),
@@ -73,9 +75,10 @@ def test_the_arithmetic_of_one_job() -> None:
 def test_the_defaults_are_those_that_are_told() -> None:
     found = {one.name: one.value for one in plan("batch=10MB,step=100ms").assumptions}
     assert found == {
-        "hosts": 1, "ranks": 1, "page": 1000, "chunk": 1 << 20, "range": 8 << 20,
+        "hosts": 1, "ranks": 1, "page": 1000, "chunk": 1 << 20,
         "latency": 0.05, "bandwidth": 60e6,
-        "extra": 0.02, "prefix": 5500, "window": 256 << 20, "cores": 8, "core": 500e6,
+        "extra": 0.02, "prefix": 5500, "window": 256 << 20, "memory_budget": 1 << 30,
+        "cores": 8, "core": 500e6,
         "link": 3.125e9, "headroom": 0.3, "spare": 1, "request_price": 0.0004,
         "byte_price": 0, "far": 0, "zone_price": 0.02, "feeder_price": 0.4,
     }  # fmt: skip
@@ -84,7 +87,7 @@ def test_the_defaults_are_those_that_are_told() -> None:
 @given(JOBS)
 def test_the_requests_in_flight_carry_the_rate(job: dict[str, Any]) -> None:
     found, made = values(planned(job)), Workload(**job)
-    connection = made.range / found["time of a request"]
+    connection = found["range"] / found["time of a request"]
     needed = found["rate"] * (1 + made.extra)
     assert found["requests in flight"] * connection >= needed * (1 - 1e-9)
     assert (found["requests in flight"] - 1) * connection < needed * (1 + 1e-9)
@@ -106,7 +109,7 @@ def test_what_all_feeders_hold_is_what_the_job_needs(job: dict[str, Any]) -> Non
     busy = found["feeders"] - made.spare
     assert busy * found["connections of a feeder"] >= found["requests in flight"]
     assert busy * found["clients of a feeder"] >= made.hosts * made.ranks
-    assert busy * found["memory of a feeder"] >= found["requests in flight"] * made.range
+    assert busy * found["memory of a feeder"] >= found["requests in flight"] * found["range"]
 
 
 @given(JOBS)
@@ -137,6 +140,7 @@ def test_the_numbers_of_one_job() -> None:
     assert found == pytest.approx(
         {
             "rate": 512 * 1e6 / 0.15,
+            "range": 8e6,
             "time of a request": 0.05 + 8 / 60,
             "requests": 435.2,
             "requests in flight": 80,
@@ -144,9 +148,10 @@ def test_the_numbers_of_one_job() -> None:
             "connections a host, without feeders": 1,
             "rate of a feeder": 3.125e9 * 0.7,
             "feeders": 3,
+            "processes of a feeder": 8,
             "connections of a feeder": 40,
             "clients of a feeder": 256,
-            "memory of a feeder": (2 * 80 * 8e6 + (256 << 20) + 512 * 4e6) / 2,
+            "memory of a feeder": (256 + 3) * 2**30,
             "requests a day": 435.2 * 86400 * 4e-7,
             "bytes a day": 0.0,
             "feeders a day": 28.8,
@@ -193,6 +198,25 @@ def test_an_index_is_as_large_as_is_said() -> None:
     assert len(Index(tuple(entries)).encode()) == pytest.approx(told, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("memory", "size"), [(1 << 30, 8 << 20), (256 << 20, 1 << 20), (64 << 20, 512 << 10)]
+)
+def test_a_request_is_as_large_as_the_memory_of_a_session_lets_it_be(
+    memory: int, size: int
+) -> None:
+    job = f"hosts=500,ranks=8,batch=100KB,step=150ms,memory_budget={memory}"
+    found = values(plan(job))
+    assert found["range"] == size
+    assert found["requests"] == pytest.approx(found["rate"] * 1.02 / size)
+    assert values(plan(f"{job},range=2MB"))["range"] == 2e6
+    assert found["memory of a feeder"] == (found["clients of a feeder"] + 3) * memory
+
+
+def test_the_memory_of_a_session_must_be_enough() -> None:
+    with pytest.raises(ConfigError, match="memory_budget of 64 MiB is too small"):
+        plan("batch=1MB,step=1s,memory_budget=64MiB")
+
+
 def test_formulas_have_words_and_numbers() -> None:
     (rate,) = (
         one for one in plan("hosts=512,batch=1MB,step=150ms").estimates if one.name == "rate"
@@ -208,7 +232,7 @@ def test_prices_come_from_the_text_then_from_the_caller() -> None:
     assert assumed["byte_price"] == 0.09
     assert "request_price" not in assumed
     assert values(found)["bytes a day"] == pytest.approx(1.02 * 86.4 * 0.09)
-    assert values(found)["requests a day"] == pytest.approx(1.02e6 / (8 << 20) * 86.4)
+    assert values(found)["requests a day"] == pytest.approx(1.02e6 / (4 << 20) * 86.4)
 
 
 def test_a_plan_is_json_and_back() -> None:
