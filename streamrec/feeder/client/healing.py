@@ -210,8 +210,10 @@ class _HealingFeed:
             news = self._failover.news(now)
             if news is not None:
                 log.warning("rank %d waits after step %d: %s", rank, step, news)
-            elif self._failover.failures == 1:
+            elif self._failover.failures == 1 and self._has_begun:
                 log.warning("rank %d connects again, after step %d: %s", rank, step, error)
+            elif self._failover.failures == 1:
+                log.warning("rank %d cannot connect yet, and tries again: %s", rank, error)
             return
         if isinstance(final, FeedError | Stalled):
             final.position = self.position

@@ -302,14 +302,17 @@ def test_a_handshake_that_fails_is_tried_again_where_a_feeder_has_been(
 @both
 @pytest.mark.parametrize("fault", ["flips", "flips_hello"])
 def test_a_bit_that_flips_in_the_first_handshake_heals(
-    opened: Open, fault: str, fleet: Fleet
+    opened: Open, fault: str, fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "streamrec.connect")
     with Proxy(int(fleet.places[0].rpartition(":")[2])) as proxy:
         setattr(proxy, fault, True)
         with closing(_at(opened, proxy)) as feed:
             assert rest(feed) == list(range(1, 13))
         assert not getattr(proxy, fault)
         assert proxy.accepted == 2
+    assert "rank 0 cannot connect yet, and tries again: " in caplog.text
+    assert "connects again" not in caplog.text, "it was not connected before"
 
 
 class OtherwiseSet(FakeDataset):
