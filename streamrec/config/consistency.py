@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from streamrec.config.places import command_for
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -289,8 +290,8 @@ def _balance(balance: Balance | None, others: Known) -> None:
         )
     if others.get("index") is None:
         raise ValueError(
-            f"needs the lengths of {balance.feature!r} in an index; write it with `streamrec index "
-            f"--lengths {balance.feature}`, and set index=True"
+            f"needs the lengths of {balance.feature!r} in an index; write it with "
+            f"{command_for('index', others, '--lengths', balance.feature)}, and set index=True"
         )
 
 

@@ -34,6 +34,18 @@ class TorchDType(Protocol):
         """True for floats."""
 
 
+class RecordInShard(Protocol):
+    """A record as ``streamrec.which`` returns it."""
+
+    @property
+    def shard(self) -> str:
+        """The shard's URL."""
+
+    @property
+    def record(self) -> int:
+        """The record's number in the shard, from 0."""
+
+
 Source: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 """Shards: a URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
 Features: TypeAlias = (
@@ -119,7 +131,7 @@ class ColumnKeywords(TypedDict, total=False):
     exclude: (
         str
         | PathLike[str]
-        | Sequence[tuple[str, int]]
+        | Sequence[tuple[str, int] | RecordInShard]
         | Mapping[str, str | PathLike[str] | Sequence[str | int]]
         | None
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -151,6 +152,29 @@ def absolute_values(excluded: Mapping[str, Any], directory: str | None = None) -
         name: absolute(fspath(values), directory) if isinstance(values, str | PathLike) else values
         for name, values in excluded.items()
     }
+
+
+MOST_SOURCES = 3
+"""The most sources that a command in a message lists."""
+
+
+def command_for(verb: str, settings: Mapping[str, Any], *options: str) -> str:
+    """Return a command line about a dataset, in backquotes, for the message of an error.
+
+    Args:
+        verb: ``"index"`` or ``"which"``.
+        settings: The settings of the dataset by name, as far as they are known.
+        *options: The command's other options.
+    """
+    source, index, split = (settings.get(name) for name in ("source", "index", "split"))
+    sources = [source] if isinstance(source, str) else source
+    is_short = isinstance(sources, list) and len(sources) <= MOST_SOURCES
+    words = [shlex.quote(masked(one)) for one in sources] if is_short and sources else ["URL"]
+    if isinstance(split, str):
+        words += ["--split", shlex.quote(split)]
+    if verb == "index" and isinstance(index, str):
+        words += ["--output", shlex.quote(masked(index))]
+    return f"`{' '.join(['streamrec', verb, *words, *options])}`"
 
 
 HALF_CHARACTER = "half of a surrogate pair, which no name can hold; correct it"

@@ -260,12 +260,12 @@ def _plain_record(pair: Any) -> tuple[str, int]:
 
 
 def excluded_in_full(records: object) -> object:
-    """Make pairs of lists, which a file has in place of tuples; check values by feature."""
+    """Make pairs of lists, as a file has them, and of places; check values by feature."""
     if isinstance(records, dict):
         return {name: _values(name, values) for name, values in records.items()}
     if not isinstance(records, list | tuple):
         return records
-    pairs = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in records]
+    pairs = [_pair(record) for record in records]
     # NumPy's integers, as batch.origin has them.
     plain = [tuple(map(plain_integer, pair)) if type(pair) is tuple else pair for pair in pairs]
     for pair in plain:
@@ -288,6 +288,12 @@ def _values(feature: object, values: object) -> object:
         f"has {values!r} for {feature!r}, but it takes a list of numbers or texts, or the URL of a "
         "file with a value on each line"
     )
+
+
+def _pair(record: Any) -> Any:
+    if hasattr(record, "shard") and hasattr(record, "record"):  # as streamrec.which returns it
+        return record.shard, record.record
+    return tuple(record) if isinstance(record, list | tuple) else record
 
 
 def _is_record(pair: object) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.config.machine import memory_budget
+from streamrec.config.places import command_for
 from streamrec.errors import ConfigError, MalformedPosition, OtherDataset
 from streamrec.pipeline.dataset_identity import check_batches, uncounting_stage
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
@@ -210,8 +211,8 @@ class Arithmetic:
             raise ConfigError("the position of a step is unknown in a mix; load a state")
         if self._index is None:
             raise ConfigError(
-                "the position of a step is unknown without an index; write one with `streamrec "
-                "index` and set index=True, or load a state"
+                "the position of a step is unknown without an index; write one with "
+                f"{command_for('index', vars(self._settings))} and set index=True, or load a state"
             )
         if not self._identity.is_counted:
             raise ConfigError(

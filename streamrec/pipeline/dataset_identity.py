@@ -13,6 +13,7 @@ import numpy as np
 
 from streamrec.config.consistency import check_change
 from streamrec.config.dataset import DEFAULT_LANES
+from streamrec.config.places import command_for
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import has_pictures
 from streamrec.pipeline.batch.origin import Components
@@ -98,9 +99,9 @@ def _check_ends(settings: DatasetSettings, lanes: int, world_size: int) -> None:
         what = "shards hold different numbers of records"
     if not stage and settings.weights is None:
         serves = (
-            "write an index with `streamrec index` and set index=True (less than a record of "
-            f"each of the {lanes} lanes, and less than a batch of each rank, is then left "
-            'out, or added by remainder="pad"), or set'
+            f"write an index with {command_for('index', vars(settings))} and set index=True (less "
+            f"than a record of each of the {lanes} lanes, and less than a batch of each rank, is "
+            'then left out, or added by remainder="pad"), or set'
         )
     raise ConfigError(
         f"{what}, so {world_size} ranks would end at different steps and wait for each other "
@@ -177,8 +178,8 @@ def check_parts(settings: DatasetSettings, parts: Sequence[ShardPart]) -> None:
         raise ConfigError(
             f"split {settings.split!r} ends inside shards, and with on_corrupt="
             f"{settings.on_corrupt!r} the numbers of the records behind damage are a guess; write "
-            "an index with `streamrec index` and set index=True, or slice by shards, as in "
-            "'train[:3shard]'"
+            f"an index with {command_for('index', vars(settings))} and set index=True, or slice by "
+            "shards, as in 'train[:3shard]'"
         )
 
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.machine import fetch_process_count, record_limit
-from streamrec.config.places import unescape
+from streamrec.config.places import command_for, unescape
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
@@ -155,6 +155,7 @@ async def _read_lengths(
     urls, feature = [info.url for info in objects], settings.balance.feature
     data, url = await read_companion(settings, stores, urls, feature, LENGTHS)
     entries = index.entries
+    again = command_for("index", vars(settings), "--lengths", feature)
 
     def find_shards() -> RecordLengths:
         found, parts = LengthIndex.parse(data, url=url), []
@@ -163,8 +164,7 @@ async def _read_lengths(
             if own is None:
                 raise StaleIndex(
                     f"the index of the lengths of {feature!r} does not describe this shard as the "
-                    "index of the dataset does; write both again with `streamrec index --lengths "
-                    f"{feature}`",
+                    f"index of the dataset does; write both again with {again}",
                     url=shard_url,
                 )
             parts.append(own)
@@ -274,7 +274,8 @@ async def _index_of(
         if entry.records != own.total:
             raise StaleIndex(
                 f"the index counts {entry.records} records in this shard, and the folder's "
-                f"dataset_info.json {own.total}; write the index again with `streamrec index`",
+                f"dataset_info.json {own.total}; write the index again with "
+                f"{command_for('index', vars(settings))}",
                 url=info.url,
             )
     return Index(found)
@@ -313,10 +314,11 @@ async def read_index(
     for url in places:
         with suppress(ObjectNotFound):
             index = await _read(settings, stores, url, urls if named is True else ())
-            return await in_thread(_select, index, objects)
+            return await in_thread(_select, index, objects, command_for("index", vars(settings)))
     await _check_there(stores, objects[0])
     raise ObjectNotFound(
-        "there is no index; write one with `streamrec index`, or set index to its URL",
+        f"there is no index; write one with {command_for('index', vars(settings))}, or set index "
+        "to its URL",
         url=places[0],
     )
 
@@ -343,14 +345,14 @@ async def _read(
         return await in_thread(partial(Index.parse, data, url=url))
 
 
-def _select(index: Index, objects: Sequence[ObjectInfo]) -> Index:
-    """Return the index of these shards alone."""
+def _select(index: Index, objects: Sequence[ObjectInfo], again: str) -> Index:
+    """Return the index of these shards alone; the command ``again`` writes it anew."""
     names = names_apart([info.url for info in objects])
     found = [_find(index, name, info) for name, info in zip(names, objects, strict=True)]
     shards = [shard for shard in found if shard is not None]
     if len(shards) < len(found):
         named = zip(names, objects, found, strict=True)
-        raise _lacking([(name, info) for name, info, shard in named if shard is None])
+        raise _lacking([(name, info) for name, info, shard in named if shard is None], again)
     own = index.select(shards)
     sizes = own.columns.sizes.tolist()
     for info, size, etag in zip(objects, sizes, own.columns.etags, strict=True):
@@ -364,7 +366,7 @@ def _find(index: Index, name: str, info: ObjectInfo) -> int | None:
     return index.find(names_alone(name, info.url)) if own is None else own
 
 
-def _lacking(shards: Sequence[tuple[str, ObjectInfo]]) -> StaleIndex:
+def _lacking(shards: Sequence[tuple[str, ObjectInfo]], again: str) -> StaleIndex:
     """Return the error for shards that are not in the index."""
     names = [name for name, _ in shards]
     says = f"the index has no shard of this name ({names[0]})"
@@ -373,7 +375,7 @@ def _lacking(shards: Sequence[tuple[str, ObjectInfo]]) -> StaleIndex:
         says = f"{len(names)} shards of the source are not in the index, such as {two}"
     return StaleIndex(
         f"{says}; if the source names shards of another dataset, too, name only this dataset's; "
-        "otherwise write the index again with `streamrec index`",
+        f"otherwise write the index again with {again}",
         url=shards[0][1].url,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamrec.config.places import command_for
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.retry import Silence, cause_of
 from streamrec.formats.shards.index_names import KEYS, LENGTHS, index_places
@@ -81,10 +82,11 @@ async def records_with(
         The numbers of the records of each shard that has some, by the shard's number.
     """
     if index is None or settings.index is None:
+        own = vars(settings)
         raise ConfigError(
             f"the records with a value of {feature!r} are found by indexes alone; write them with "
-            f"`streamrec index --key {feature}` and set index=True, or list the records with "
-            f"`streamrec which --key {feature} --values FILE`"
+            f"{command_for('index', own, '--key', feature)} and set index=True, or list the "
+            f"records with {command_for('which', own, '--key', feature, '--values FILE')}"
         )
     if settings.split is not None:
         raise ConfigError(
@@ -96,7 +98,8 @@ async def records_with(
         urls = [info.url for info in objects[first:last]]
         keys, url = await _read_keys(settings, stores, urls, feature)
         entries = index.entries[first:last]
-        some = await in_thread(partial(_find, keys, url, entries, urls, values))
+        again = command_for("index", vars(settings), "--key", feature)
+        some = await in_thread(partial(_find, keys, url, entries, urls, values, again))
         found |= {first + shard: numbers for shard, numbers in some.items()}
     return found
 
@@ -110,7 +113,7 @@ async def _read_keys(
     if keys.feature != feature:
         raise StaleIndex(
             f"this index has the values of {keys.feature!r}, not those of {feature!r}; "
-            f"write it again with `streamrec index --key {feature}`",
+            f"write it again with {command_for('index', vars(settings), '--key', feature)}",
             url=url,
         )
     return keys, url
@@ -120,7 +123,7 @@ REMEDIES = {
     KEYS: (
         "index of the values",
         "--key",
-        "list the records with `streamrec which --key {feature} --values FILE`",
+        "list the records with `streamrec which URL --key {feature} --values FILE`",
     ),
     LENGTHS: ("index of the lengths", "--lengths", "leave balance out"),
 }
@@ -158,8 +161,8 @@ async def read_companion(
                 raise ConfigError(f"{masked(url)} has more than {LARGEST} bytes; {otherwise}")
             return data, url
     raise ObjectNotFound(
-        f"there is no {what} of {feature!r}; write it with `streamrec index {option} "
-        f"{feature}`, or {otherwise}",
+        f"there is no {what} of {feature!r}; write it with "
+        f"{command_for('index', vars(settings), option, feature)}, or {otherwise}",
         url=key_url(places[0], feature, ending),
     )
 
@@ -170,8 +173,12 @@ def _find(
     entries: Sequence[ShardEntry],
     urls: Sequence[str],
     values: Iterable[str | int],
+    again: str,
 ) -> dict[int, Numbers]:
-    """Find the records of some shards, which may be fewer than the index has."""
+    """Find the records of some shards, which may be fewer than the index has.
+
+    An index that is stale is written again by the command ``again``.
+    """
     wanted = [value_of(value, keys.feature, keys.dtype) for value in values]
     shards, records, missing = keys.find(wanted)
     if missing:
@@ -185,8 +192,7 @@ def _find(
         if own is None:
             raise StaleIndex(
                 f"the index of the values of {keys.feature!r} does not describe this shard as the "
-                "index of the dataset does; write both again with `streamrec index --key "
-                f"{keys.feature}`",
+                f"index of the dataset does; write both again with {again}",
                 url=shard_url,
             )
         if (has := shards == own).any():

@@ -26,7 +26,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.order.mixture import lasting_text
-from streamrec.plan.state.fingerprint import AS_IT_COMES
+from streamrec.plan.state.fingerprint import AS_IT_COMES, settings_of
 from streamrec.stores.blocking import BlockingStores
 from streamrec.streams.audit_log import SUFFIX, name_of
 from streamrec.streams.audit_part import LARGEST, Part, RecordList, Spans, common, digest_of, union
@@ -156,6 +156,7 @@ class OneRun:
         told, own = (asdict(one) for one in _without_joined(first, order))
         differing = [
             f"{name} is {own[name]!r} here, and {told[name]!r} in an object before it"
+            + settings_of(name)
             for name in own
             if own[name] != told[name]
         ]

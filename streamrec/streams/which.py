@@ -88,7 +88,9 @@ def which(
         read: True: read the stream from ``state`` to the last step, for an order that does not
             follow from an index. All between the state and the steps is read, so give the last
             state before them.
-        **settings: The settings of ``streamrec.open`` or ``streamrec.mix`` that the run had.
+        **settings: The settings of ``streamrec.open`` or ``streamrec.mix`` that the run had; also
+            ``epochs``, ``steps_per_epoch`` and ``remainder``, which decide where each run ends. No
+            state has these: with others, steps after the first run have other records.
 
     Returns:
         A named tuple for each row: ``step``, ``rank``, ``row``, ``epoch``, ``lane``, ``shard``,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import streamrec as sr
-from streamrec.config.places import absolute, absolute_source, escape, unescape
+from streamrec.config.places import absolute, absolute_source, command_for, escape, unescape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +58,23 @@ def test_an_archive_is_found_after_the_directory_has_changed(
 @pytest.mark.parametrize("name", ["plain", "a[1]{b}@c?*", "[*]", "[", "]"])
 def test_what_is_escaped_is_a_name_again(name: str) -> None:
     assert unescape(escape(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "command"),
+    [
+        ({"source": "/x/t-*"}, "`streamrec index '/x/t-*' --key id`"),
+        ({"source": ["a", "b"]}, "`streamrec index a b --key id`"),
+        ({"source": ["a"] * 4}, "`streamrec index URL --key id`"),
+        ({"source": {"web": "a"}}, "`streamrec index URL --key id`"),
+        ({}, "`streamrec index URL --key id`"),
+        (
+            {"source": "x", "index": True, "split": "a+b"},
+            "`streamrec index x --split a+b --key id`",
+        ),
+        ({"source": "x", "index": "y.i"}, "`streamrec index x --output y.i --key id`"),
+        ({"source": "http://me:secret@h/x"}, "`streamrec index http://h/x --key id`"),
+    ],
+)
+def test_the_command_for_a_source(settings: dict[str, Any], command: str) -> None:
+    assert command_for("index", settings, "--key", "id") == command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,7 +134,7 @@ def test_in_a_mix(source: str, tmp_path: Path) -> None:
     parts = {"web": (source, 0.5), "code": (other, 0.5)}
     values = {**THREAD, "epochs": 1, "steps_per_epoch": 30, "exclude": {"user": ["eve"]}}
     run("index", other)
-    with pytest.raises(ObjectNotFound, match="index --key user"):
+    with pytest.raises(ObjectNotFound, match="index URL --key user"):
         next(sr.mix(parts, FEATURES, **values))
     run("index", other, "--key", "user")
     with sr.mix(parts, FEATURES, **values) as stream:
@@ -167,10 +168,11 @@ def test_the_steps_of_a_value(source: str) -> None:
 
 def test_stale_and_damaged(source: str, tmp_path: Path) -> None:
     exclude = {"user": ["ann"]}
+    command = re.escape(f"`streamrec index '{source}' --key user`")
     place = tmp_path / "train-0.tfrecord"
     data = place.read_bytes()
     run("index", source, "--chunk-size", "100")
-    with pytest.raises(StaleIndex, match="write both again with `streamrec index --key user`"):
+    with pytest.raises(StaleIndex, match=f"write both again with {command}"):
         next(sr.open(source, FEATURES, exclude=exclude, **THREAD))
     run("index", source, "--key", "user")
     (keys,) = tmp_path.glob("*user.streamrec-keys")
@@ -178,7 +180,7 @@ def test_stale_and_damaged(source: str, tmp_path: Path) -> None:
     with pytest.raises(MalformedIndex, match="index --key FEATURE"):
         next(sr.open(source, FEATURES, exclude=exclude, **THREAD))
     keys.unlink()
-    with pytest.raises(ObjectNotFound, match="write it with `streamrec index --key user`"):
+    with pytest.raises(ObjectNotFound, match=f"write it with {command}"):
         next(sr.open(source, FEATURES, exclude=exclude, **THREAD))
     assert place.read_bytes() == data
 

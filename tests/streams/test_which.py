@@ -180,6 +180,16 @@ def test_the_number_of_ranks_is_that_of_the_state(source: str) -> None:
     assert {place.rank for place in sr.which(source, 4, state={"version": 3}, **values)} == {0}
 
 
+@pytest.mark.parametrize("more", [{}, {"read": True}])
+def test_what_it_returns_can_be_excluded(source: str, more: dict[str, Any]) -> None:
+    values: dict[str, Any] = {**ALWAYS, "batch_size": 7}
+    places = sr.which(source, 3, **values, **more)[2:4]
+    with sr.open(source, exclude=places, rank=0, world_size=1, **values) as stream:
+        masks = [batch.mask.tolist() for batch in stream]
+    assert [row for row, is_there in enumerate(masks[3]) if not is_there] == [2, 3]
+    assert sum(map(sum, masks)) == sum(map(len, SHARDS)) - 2
+
+
 def test_single_records(source: str) -> None:
     values = {**ALWAYS, "shuffle": True}
     with sr.open(source, **values) as stream:

@@ -146,7 +146,7 @@ class Fingerprint:
                 "set_weights alike on all ranks"
             )
         differing = [
-            f"{name} was {theirs[name]!r} and is {mine[name]!r}"
+            f"{name} was {theirs[name]!r} and is {mine[name]!r}{settings_of(name)}"
             for name in mine
             if mine[name] != theirs[name]
         ]
@@ -155,6 +155,20 @@ class Fingerprint:
                 f"{what} belongs to another order: {'; '.join(differing)}; restore these settings, "
                 f"or begin without {what}"
             )
+
+
+_MADE_OF = {
+    "order": "index, shuffle and ordered",
+    "global_batch": "batch_size x world_size",
+    "stages": "filter, map, pack, window and length_buckets",
+    "mix": "source, weights and exhausted",
+}
+"""The settings behind each field that is not a setting itself."""
+
+
+def settings_of(name: str) -> str:
+    """Return from which settings a field of the fingerprint follows, in brackets, for a message."""
+    return f" (it is made of {_MADE_OF[name]})" if name in _MADE_OF else ""
 
 
 def by_shard(open_shards: int) -> str:
@@ -247,15 +261,16 @@ def check_agreement(summaries: Sequence[RankSummary]) -> None:
         )
 
 
-def _values(name: str, values: Sequence[Any]) -> str | None:
+def _values(name: str, facts: Sequence[Any]) -> str | None:
     by_value: dict[str, list[int]] = {}
-    for process, value in enumerate(values):
+    for process, value in enumerate(facts):
         by_value.setdefault(repr(value), []).append(process)
     if len(by_value) == 1:
         return None
     # What most processes have is named first: the others are likely the wrong ones.
     groups = sorted(by_value.items(), key=lambda item: -len(item[1]))
-    return f"{name} is " + " and ".join(f"{value} {_where(group)}" for value, group in groups)
+    values = " and ".join(f"{value} {_where(group)}" for value, group in groups)
+    return f"{name} is {values}{settings_of(name)}"
 
 
 def _where(processes: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from streamrec.plan.state.fingerprint import (
     disagreements,
     names_digest,
     relative_names,
+    settings_of,
 )
 from tests.plan.state.test_position import FINGERPRINT
 
@@ -55,7 +56,8 @@ def test_every_field_of_the_fingerprint_is_named(name: str) -> None:
     words = {"names": "the names of the shards", "mix_changes": "the changes of weights"}
     named = words.get(name, name)
     was = getattr(FINGERPRINT, name)
-    assert fault == f"{named} is {was!r} in processes 0, 1, 3 and {OTHER[name]!r} in process 2"
+    told = f"{named} is {was!r} in processes 0, 1, 3 and {OTHER[name]!r} in process 2"
+    assert fault.removesuffix(settings_of(name)) == told
 
 
 @pytest.mark.parametrize("name", list(ENDS))
@@ -173,6 +175,12 @@ def test_fields_of_another_type(name: str, wrong: Any) -> None:
         Fingerprint.from_dict(NOW.to_dict() | {name: wrong})
     without = Fingerprint.from_dict(NOW.to_dict() | {"global_batch": None})
     assert without.global_batch is None
+
+
+def test_an_error_names_the_settings_behind_a_field() -> None:
+    said = r"global_batch was 30 and is 64 \(it is made of batch_size x world_size\); restore"
+    with pytest.raises(OtherOrder, match=said):
+        NOW.check(replace(NOW, global_batch=30))
 
 
 def test_other_fields() -> None:
