@@ -22,7 +22,7 @@ from streamrec.errors import ConfigError
 from streamrec.flow import callers
 from streamrec.streams import handle
 from streamrec.suggestions import needs
-from streamrec.values.rows import pick_rows
+from streamrec.values.columns import pick_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from math import prod
@@ -82,7 +82,13 @@ class _Rows:
     """The reason that the column is not a NumPy array, and what to do."""
 
     def __iter__(self: Any) -> Iterator[Any]:
-        return (self[row] for row in range(len(self)))
+        return map(self._row, range(len(self)))
+
+    def __getitem__(self: Any, row: Any) -> Any:
+        """Return a row; for a slice, or an array of numbers or truths, a column of these rows."""
+        if isinstance(row, int | np.integer):
+            return self._row(row)
+        return pick_rows(self, np.arange(len(self))[row])
 
     def _from_start(self: Any, row: int) -> int:
         """Return a row's number, which may count from the end, as one from the start."""
@@ -146,7 +152,7 @@ class Arrays(_Rows):
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def __getitem__(self, row: int) -> npt.NDArray[Any]:
+    def _row(self, row: int) -> npt.NDArray[Any]:
         first, last = self.offsets[self._from_start(row) :][:2].tolist()
         return self.values[first:last].reshape(self.shapes[row])
 
@@ -196,7 +202,7 @@ class BytesColumn(_Rows):
         per_row = self.strings_per_row
         return (len(self.offsets) - 1) // per_row if per_row else self.rows
 
-    def __getitem__(self, row: int) -> Any:
+    def _row(self, row: int) -> Any:
         first = self._from_start(row) * self.strings_per_row
         return _nest(self._strings(first, first + self.strings_per_row), self.item_shape)
 
@@ -236,7 +242,7 @@ class Ragged(_Rows):
     def __len__(self) -> int:
         return len(self.row_splits) - 1
 
-    def __getitem__(self, row: int) -> Any:
+    def _row(self, row: int) -> Any:
         first, last = self.row_splits[self._from_start(row) :][:2].tolist()
         part = cut(self.values, first, last)
         return part.to_list() if isinstance(part, Arrays | BytesColumn) else part
@@ -342,9 +348,11 @@ class Sparse(_Rows):
     def __len__(self) -> int:
         return self.dense_shape[0]
 
-    def __getitem__(self, row: int) -> Sparse:
+    def _row(self, row: int) -> Sparse:
         places = np.flatnonzero(self.indices[:, 0] == self._from_start(row))
-        return Sparse(self.indices[places, 1:], _pick(self.values, places), self.dense_shape[1:])
+        return Sparse(
+            self.indices[places, 1:], pick_rows(self.values, places), self.dense_shape[1:]
+        )
 
     def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
         """Return one array of ``dense_shape``; places without a value get ``default``."""
@@ -354,10 +362,37 @@ class Sparse(_Rows):
         return dense
 
 
-def _pick(values: npt.NDArray[Any] | BytesColumn, places: Indices) -> Any:
-    if isinstance(values, np.ndarray):
-        return values[places]
-    return BytesColumn.of([values[place] for place in places.tolist()])
+def pick_rows(column: Any, rows: Indices) -> Any:
+    """Return some rows of a column, in the order of their numbers; a copy.
+
+    Args:
+        column: Of any type.
+        rows: The numbers of the rows, each any number of times.
+    """
+    if isinstance(column, Ragged):
+        first, lengths = column.row_splits[rows], np.diff(column.row_splits)[rows]
+        splits = offsets_of(lengths)
+        items = np.repeat(first - splits[:-1], lengths) + np.arange(splits[-1])
+        return Ragged(pick_rows(column.values, items), splits)
+    if isinstance(column, Arrays):
+        picked = pick_rows(Ragged(column.values, column.offsets), rows)
+        return Arrays(picked.values, picked.row_splits, column.shapes[rows])
+    if isinstance(column, Sparse):
+        ends = np.searchsorted(column.indices[:, 0], np.arange(len(column) + 1))
+        places = pick_rows(Ragged(np.arange(len(column.indices)), ends), rows)
+        indices = column.indices[places.values]
+        indices[:, 0] = np.repeat(np.arange(len(rows)), np.diff(places.row_splits))
+        values = pick_rows(column.values, places.values)
+        return Sparse(indices, values, (len(rows), *column.dense_shape[1:]))
+    if not isinstance(column, BytesColumn):
+        picked = empty((len(rows), *column.shape[1:]), column.dtype)
+        # "clip", since NumPy would else copy twice, to leave the array as it is after an error.
+        return np.take(column, rows, 0, picked, "clip")
+    each = column.strings_per_row
+    every = (rows[:, None] * each + np.arange(each)).reshape(-1)
+    data, offsets = column.values.data, column.offsets.tolist()
+    strings = [data[offsets[k] : offsets[k + 1]] for k in every.tolist()]
+    return replace(BytesColumn.of(strings, column.item_shape), rows=len(rows))
 
 
 _NUMBERS = np.arange(500)

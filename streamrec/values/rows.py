@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamrec.values.aligned import empty
-from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, form_of, offsets_of
+from streamrec.values.columns import (
+    Arrays,
+    BytesColumn,
+    Ragged,
+    Sparse,
+    form_of,
+    offsets_of,
+    pick_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.values.columns import Column, Indices
+    from streamrec.values.columns import Column
 
 
 def row_of(column: Column, number: int) -> Column:
@@ -27,11 +34,7 @@ def row_of(column: Column, number: int) -> Column:
     # A copy, since places are an array: it may be written to.
     indices = column.indices[places]
     indices[:, 0] = 0
-    if isinstance(column.values, np.ndarray):
-        values: Any = column.values[places]
-    else:
-        values = BytesColumn.of([column.values[place] for place in places.tolist()])
-    return Sparse(indices, values, (1, *column.dense_shape[1:]))
+    return Sparse(indices, pick_rows(column.values, places), (1, *column.dense_shape[1:]))
 
 
 def _rows(column: Any, first: int, last: int) -> Any:
@@ -81,39 +84,6 @@ def join_columns(columns: Sequence[Any]) -> Any:
     whole = empty((sum(map(len, columns)), *first.shape[1:]), first.dtype)
     # NumPy's own memory need not begin at a multiple of 64 bytes.
     return np.concatenate(columns, out=whole)
-
-
-def pick_rows(column: Any, rows: Indices) -> Any:
-    """Return some rows of a column, in the order of their numbers; a copy.
-
-    Args:
-        column: Of any type.
-        rows: The numbers of the rows, each any number of times.
-    """
-    if isinstance(column, Ragged):
-        first, lengths = column.row_splits[rows], np.diff(column.row_splits)[rows]
-        splits = offsets_of(lengths)
-        items = np.repeat(first - splits[:-1], lengths) + np.arange(splits[-1])
-        return Ragged(pick_rows(column.values, items), splits)
-    if isinstance(column, Arrays):
-        picked = pick_rows(Ragged(column.values, column.offsets), rows)
-        return Arrays(picked.values, picked.row_splits, column.shapes[rows])
-    if isinstance(column, Sparse):
-        ends = np.searchsorted(column.indices[:, 0], np.arange(len(column) + 1))
-        places = pick_rows(Ragged(np.arange(len(column.indices)), ends), rows)
-        indices = column.indices[places.values]
-        indices[:, 0] = np.repeat(np.arange(len(rows)), np.diff(places.row_splits))
-        values = pick_rows(column.values, places.values)
-        return Sparse(indices, values, (len(rows), *column.dense_shape[1:]))
-    if not isinstance(column, BytesColumn):
-        picked = empty((len(rows), *column.shape[1:]), column.dtype)
-        # "clip", since NumPy would else copy twice, to leave the array as it is after an error.
-        return np.take(column, rows, 0, picked, "clip")
-    each = column.strings_per_row
-    every = (rows[:, None] * each + np.arange(each)).reshape(-1)
-    data, offsets = column.values.data, column.offsets.tolist()
-    strings = [data[offsets[k] : offsets[k + 1]] for k in every.tolist()]
-    return replace(BytesColumn.of(strings, column.item_shape), rows=len(rows))
 
 
 def _kind(column: Any) -> tuple[Any, ...]:

@@ -348,7 +348,7 @@ class TestSparse:
         assert [row.to_dense().tolist() for row in column] == [[0, 5, 0], [0, 0, 0], [6, 0, 7]]
         assert column[-1].dense_shape == (3,)
         words = Sparse(column.indices, BytesColumn.of([b"a", b"b", b"c"]), (3, 3))
-        assert words[2].values.to_list() == [b"b", b"c"]  # type: ignore[union-attr]
+        assert words[2].values.to_list() == [b"b", b"c"]
         with pytest.raises(IndexError, match="no row 3 in a column of 3"):
             column[3]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
-from streamrec.values.rows import join_columns, pick_rows, row_of
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, pick_rows
+from streamrec.values.rows import join_columns, row_of
 
 COLUMNS: dict[str, Any] = {
     "array": np.arange(12, dtype=np.float32).reshape(3, 2, 2),
@@ -54,6 +54,17 @@ def test_picked_rows_are_single_rows_joined(name: str, rows: list[int]) -> None:
     assert len(picked) == len(rows)
     if rows:
         assert plain(picked) == plain(join_columns([row_of(column, row) for row in rows]))
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS.keys() - {"array"}))
+@pytest.mark.parametrize(
+    "which", [slice(2), slice(-1, None), slice(None, None, -1), np.array([True, False, True])]
+)
+def test_a_slice_or_an_array_gives_a_column(name: str, which: Any) -> None:
+    column, rows = COLUMNS[name], np.arange(3)[which]
+    picked = column[which]
+    assert (type(picked), len(picked)) == (type(column), len(rows))
+    assert plain(picked) == plain(join_columns([row_of(column, row) for row in rows]))
 
 
 def test_a_row_holds_its_own_values_alone() -> None:

@@ -28,8 +28,7 @@ from streamrec.formats.examples.renaming import AS_STORED
 from streamrec.formats.examples.specs import VarLenFeature, feature_of
 from streamrec.kernel.contract import ColumnKind, fresh
 from streamrec.suggestions import did_you_mean
-from streamrec.values.columns import BytesColumn, Ragged
-from streamrec.values.rows import pick_rows
+from streamrec.values.columns import BytesColumn, Ragged, pick_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,8 @@ from streamrec import kernel
 from streamrec.errors import ConfigError
 from streamrec.kernel.contract import KernelFault
 from streamrec.suggestions import did_you_mean
-from streamrec.values.rows import join_columns, pick_rows
+from streamrec.values.columns import pick_rows
+from streamrec.values.rows import join_columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
