@@ -346,7 +346,7 @@ class TestEveryEngine:
 class TestState:
     def test_the_beginning_has_a_state_too(self, source: str) -> None:
         stream = raw(source)
-        assert stream.state_dict() == {"version": 3}
+        assert stream.state_dict() == {"version": 3, "step": 0}
         again = raw(source)
         again.load_state_dict(stream.state_dict())
         assert len(identities(taken_by_async_for(again))) == TOTAL

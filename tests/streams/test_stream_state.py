@@ -109,7 +109,7 @@ class TestGoingToAndFro:
         stream = mode.open(source)
         mode.take(stream, 3)
         stream.rewind()
-        assert stream.state_dict() == {"version": 3}
+        assert stream.state_dict() == {"version": 3, "step": 0}
         assert same(mode.take(stream), epochs[0])
         stream.rewind()
         assert same(mode.take(stream), epochs[0])
@@ -118,7 +118,7 @@ class TestGoingToAndFro:
         stream = mode.open(source)
         stream.set_epoch(2)
         assert stream.epoch == 2
-        assert stream.state_dict() == {"version": 3, "epoch": 2}
+        assert stream.state_dict() == {"version": 3, "step": 0, "epoch": 2}
         assert same(mode.take(stream, 2), epochs[2][:2])
         stream.set_epoch(1)
         assert same(mode.take(stream), epochs[1])

@@ -1,8 +1,8 @@
 """The point from which a stream reads on: a saved position, the beginning of an epoch, or a step.
 
 The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
-world size: ``{"version": 3, "epoch": 3}``, or ``{"version": 3}`` for the first epoch. The same is
-true of a step from the very start, ``{"version": 3, "step": 500}``, which only an index can find.
+world size: ``{"version": 3, "step": 0, "epoch": 3}``. The same is true of a step from the very
+start, ``{"version": 3, "step": 500}``, which only an index can find.
 
 And the changes of a mix's weights while it runs: each holds from a step on, until the next one.
 Their text is a part of a stream's fingerprint: JSON, as ``[[1200, {"code": 0.5, "web": 0.5}]]``.
@@ -132,8 +132,10 @@ class Beginning:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        named = {"epoch": self.epoch, "step": self.step, "mix_changes": self.mix_changes}
-        return {"version": VERSION, **{name: value for name, value in named.items() if value}}
+        named = {"epoch": self.epoch, "mix_changes": self.mix_changes}
+        # Programs count on from the step of a state, so each state has one.
+        more = {name: value for name, value in named.items() if value}
+        return {"version": VERSION, "step": self.step, **more}
 
 
 ResumePoint: TypeAlias = "Position | Beginning"

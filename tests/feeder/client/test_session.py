@@ -301,7 +301,7 @@ def test_the_very_beginning_is_no_position(place: Any) -> None:
 
 
 def test_the_beginning_of_a_later_epoch_is_one() -> None:
-    assert feed_state(position=Beginning(2)).position == {"version": 3, "epoch": 2}
+    assert feed_state(position=Beginning(2)).position == {"version": 3, "step": 0, "epoch": 2}
 
 
 def test_only_errors_of_feeds_carry_a_position() -> None:

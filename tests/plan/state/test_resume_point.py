@@ -31,8 +31,8 @@ def test_round_trip_through_json(resume_point: Any) -> None:
 
 
 def test_the_beginning_of_all() -> None:
-    assert Beginning().to_dict() == {"version": 3}
-    assert Beginning(3).to_dict() == {"version": 3, "epoch": 3}
+    assert Beginning().to_dict() == {"version": 3, "step": 0}
+    assert Beginning(3).to_dict() == {"version": 3, "step": 0, "epoch": 3}
     assert (Beginning(3).step, Beginning(3).run_epoch) == (0, 3)
 
 
