@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -80,8 +80,14 @@ def made_of(name: str) -> str:
 
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
-NGINX = "nginx on loopback"
+IDLE = "beside an idle trainer"
 BEGINNING = "first_batch_seconds"
+UNITS = {
+    RATE: "MB/s",
+    BEGINNING: "s",
+    "pictures_per_second": "pictures/s",
+    "samples_per_second": "samples/s",
+}
 FEEDER_CPU = {
     "client_cpu_seconds_per_gigabyte": "client CPU, s/GB",
     "feeder_cpu_seconds_per_gigabyte": "feeder CPU, s/GB",
@@ -153,6 +159,44 @@ def how_fast() -> str:
             for name, (row, first) in about.items()
         ],
     )
+
+
+class Pair(NamedTuple):
+    """Two rows of one file of results beside each other, in a table of the most important ones."""
+
+    about: str
+    section: str
+    """The anchor of the section of "How fast" that has the rows."""
+    table: str
+    group: str
+    case: str
+    beside: str
+    """The other case, or the beginning of such names: then the one with the best rate."""
+    figure: str = RATE
+    beside_group: str = ""
+    """Empty: that of the case."""
+
+    def cells(self) -> tuple[str, ...]:
+        row = row_of(self.table, self.group, self.case)
+        others = rows_of(self.table, self.beside_group or self.group)
+        found = [one for one in others if one["case"] == self.beside]
+        found = found or [one for one in others if one["case"].startswith(self.beside)]
+        other = max(found, key=lambda one: median(one, self.figure) or 0.0)
+        mine, its = median(row, self.figure), median(other, self.figure)
+        assert mine
+        assert its
+        unit = UNITS[self.figure]
+        name = "idle trainer" if self.beside_group == IDLE else other["case"]
+        return (
+            f"[{self.about}](#{self.section})",
+            f"{row['case']}: {number(mine)} {unit}",
+            f"{name}: {number(its)} {unit}",
+            f"{mine / its:.2f}",
+        )
+
+
+def pairs(rows: Sequence[Pair], head: str) -> str:
+    return lines_of((head, "streamrec", "beside", "ratio"), [row.cells() for row in rows])
 
 
 def feeder_memory() -> str:
@@ -288,9 +332,79 @@ def commands() -> str:
     return table(columns, suite.TABLES)
 
 
+FAR, SHAPES, BUSY = "a-store-at-a-distance", "unusual-shapes-and-stores", "beside a trainer: "
+DISTANT = (FAR, "remote", f"{STORE}, plain")
+PICTURES = "pictures", "images", "JPEG of 224 x 224", "streamrec"
+DLIO = "mlperf-storage", "dlio", "resnet50_h100, object store", "streamrec", "DLIO's own, tf.data"
+STALLED = "busy-trainers-and-requests-that-stall", "busy_tail"
+SUMMARY = (
+    Pair("A store at a distance, beside a loader", *DISTANT, "for", "WebDataset"),
+    Pair("A store at a distance, beside a download in Python", *DISTANT, "for", "download"),
+    Pair(
+        "Examples of 28 features, from local files to batches",
+        *("the-kernel", "kernel", "from files to batches, recsys", "sr.open, for", "tf.data, "),
+    ),
+    Pair("Pictures of 224 x 224, decoded", *PICTURES, "tf.data", "pictures_per_second"),
+    Pair("MLPerf Storage's ResNet-50, from a store", *DLIO, "samples_per_second"),
+)
+SLOWER = (
+    Pair("Plain `for`, beside a download in Python", *DISTANT, "for", "download"),
+    Pair("Plain `for`, beside curl", *DISTANT, "for", "curl"),
+    Pair("Plain `for`, over TLS", FAR, "remote", f"{STORE}, TLS", "for", "download"),
+    Pair("Engine started ahead", *DISTANT, "for, engine started ahead", "download"),
+    Pair(
+        "First batch with an engine started ahead",
+        *(FAR, "remote", f"{FIRST}, plain", "for, engine started ahead", "for", BEGINNING),
+    ),
+    *(
+        Pair(about, SHAPES, "shapes", group, case, "download")
+        for about, group, case in (
+            ("300 ms to the first byte", "300 ms", "for"),
+            ("Four connections", "four connections", "for"),
+            ("One record of 2.8 MB a shard", "one 2.8 MB record a shard", "for"),
+            ("The same, shuffled", "one 2.8 MB record a shard", "for, shuffled"),
+            ("Two records of 140 MB a shard", "two 140 MB records a shard", "for"),
+            ("One record of 2 KB a shard", "one 2 KB record a shard", "for"),
+            ("Records of 100 bytes", "100 B, batches of 65,536", "for"),
+            ("2,000 features a record", "2,000 features", "for"),
+        )
+    ),
+    *(
+        Pair(about, *STALLED, f"{BUSY}{trainer}", case, case, RATE, IDLE)
+        for about, trainer, case in (
+            ("Trainer with 10 ms of Python a batch", "10 ms of Python after each batch", "for"),
+            ("Trainer that never leaves Python", "a thread of Python that never stops", "for"),
+            ("The same", "a thread of Python that never stops", "async for"),
+        )
+    ),
+    Pair(
+        "Local files of pictures as bytes, a short job",
+        *("the-kernel", "kernel", "from files to batches, images", "sr.open, for", "tf.data, "),
+    ),
+    Pair("JPEGs of 224 x 224", *PICTURES, "tf.data", "pictures_per_second"),
+    Pair("The same, beside a library alone", *PICTURES, "torchvision", "pictures_per_second"),
+    Pair("MLPerf Storage's ResNet-50", *DLIO, "samples_per_second"),
+    Pair(
+        "PyTorch, a worker of a DataLoader",
+        *("adapters", "adapters", "recsys", "PyTorch, as_loader in one worker", "stream"),
+    ),
+    Pair(
+        "Records one by one", "adapters", "adapters", "recsys", "stream of single records", "stream"
+    ),
+    Pair(
+        "Tokens written to a store",
+        *("writing", "write", "tokens, store", "columns by block", "plain upload"),
+    ),
+    Pair(
+        "Shards written anew",
+        *("shards-written-anew", "reshard", "disk to disk: 2 KB", "reshard --shards 8", "copy"),
+    ),
+)
 TABLES: Mapping[str, Callable[[], str]] = {
     **{one.name: partial(tables, one.name) for one in suite.TABLES if one.name != "pictures"},
     "how_fast": how_fast,
+    "summary": partial(pairs, SUMMARY, "measured"),
+    "slower": partial(pairs, SLOWER, "where"),
     "feeder_memory": feeder_memory,
     "verdicts": verdicts,
     "index": index,

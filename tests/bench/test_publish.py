@@ -7,12 +7,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import suite
+from bench.cases import RATE
 from bench.harness import Report, digests
 from bench.machine import ROOT
-from bench.publish import BLOCK, TABLES, duration, fill, names, pages, rows_of, without_spreads
+from bench.publish import (
+    BLOCK,
+    SLOWER,
+    STORE,
+    TABLES,
+    Pair,
+    duration,
+    fill,
+    median,
+    names,
+    pages,
+    row_of,
+    rows_of,
+    without_spreads,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+PLAIN = f"{STORE}, plain"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -104,6 +122,24 @@ def test_the_ends_of_a_single_round_are_left_out() -> None:
     assert re.sub(r"(?s).+", without_spreads, one) == "| | x |\n| --- | --- |\n| a | 1 |\n"
     several = one + "| b | 2 | 1 | 3 |\n"
     assert re.sub(r"(?s).+", without_spreads, several) == several
+
+
+@pytest.mark.parametrize("pair", SLOWER, ids=lambda pair: pair.about)
+def test_where_streamrec_is_slower_it_was_slower(pair: Pair) -> None:
+    *_, ratio = pair.cells()
+    is_slower = float(ratio) > 1 if pair.figure.endswith("_seconds") else float(ratio) < 1
+    assert is_slower, "measured anew, it is not slower: take the row out of the list"
+
+
+def test_a_row_stands_beside_the_best_of_several() -> None:
+    _, mine, other, ratio = Pair("x", "y", "remote", PLAIN, "for", "download").cells()
+    downloads = [one for one in rows_of("remote", PLAIN) if one["case"].startswith("download")]
+    best = max(median(one, RATE) or 0 for one in downloads)
+    assert other.endswith(f"{best:.0f} MB/s")
+    assert mine.startswith("for: ")
+    assert float(ratio) == pytest.approx(
+        (median(row_of("remote", PLAIN, "for"), RATE) or 0) / best, abs=0.01
+    )
 
 
 WRITTEN = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
