@@ -154,6 +154,8 @@ NOT_MEASURED = (
     "bandwidth=60MB/s",
     "10 Gbit/s",  # a link that is assumed
     "measured in bytes: at 2 GB/s",  # an example
+    "core=500MB/s",  # a setting of a plan, and its correction
+    "core=190MB/s",
 )
 """Settings, and what follows from them."""
 
