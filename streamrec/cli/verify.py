@@ -174,13 +174,13 @@ def _count(faults: int) -> str:
 @click.option(
     "--key",
     "keys",
-    metavar="FEATURE",
+    metavar="FEATURE[:TYPE]",
     multiple=True,
     help="Also write which values of this feature, of int64 or bytes, stand in which records.",
 )
 @click.option(
     "--lengths",
-    metavar="FEATURE",
+    metavar="FEATURE[:TYPE]",
     multiple=True,
     help="Also write how long this feature is in each record, for balance.",
 )
@@ -193,7 +193,8 @@ def index(*, as_json: bool, **options: Any) -> None:
     no index is written. The index is one small object, with 20 bytes for each chunk; patterns for
     shards do not match its name. Write it again whenever a shard has changed.
     --key writes a second object beside it, by which exclude and which --find take values;
-    --lengths writes one by which balance deals the rows of a batch to ranks.
+    --lengths writes one by which balance deals the rows of a batch to ranks. TYPE is int64, bytes
+    or, for --lengths, float32: it is needed where the first records have no value of the feature.
     """
     split = click.get_current_context().params["split"] or ""
     if split == "all" or {*split} & {*"+["}:
@@ -218,7 +219,7 @@ def _write_index(
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
     from streamrec.config.plain_values import byte_size
-    from streamrec.datasets.indexes import COUNTED_TYPES, value_type
+    from streamrec.datasets.indexes import COUNTED_TYPES, typed_feature
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index_names import index_places
@@ -227,7 +228,7 @@ def _write_index(
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
     types, counted = (
-        {name: value_type(urls, name, kinds, storage_options=storage_options) for name in names}
+        dict(typed_feature(urls, name, kinds, storage_options=storage_options) for name in names)
         for names, kinds in ((keys, TYPES), (lengths, COUNTED_TYPES))
     )
     with Bridge() as loop, progress_bar("bytes") as progress:

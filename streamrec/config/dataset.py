@@ -45,6 +45,7 @@ from streamrec.config.record_choice import (
     plain_window,
     read_balance,
     read_excluded,
+    read_rename,
     read_window,
     split_parts,
 )
@@ -323,7 +324,9 @@ class DatasetSettings(LazySettings):
     split: Annotated[str | dict[str, str] | None, AfterValidator(_split)] = None
     """The splits to read of a TFDS folder, which the source then names, as in
     ``"train[:90%]+validation"``; for a mix, one text or one for each component by its name."""
-    rename: dict[str, str] | dict[str, dict[str, str]] | None = None
+    rename: Annotated[
+        dict[str, str] | dict[str, dict[str, str]] | None, BeforeValidator(read_rename)
+    ] = None
     """New names of features by their names in the records, as ``features`` then name them; for a
     mix, such a mapping for each component whose names differ."""
     dtypes: str | list[str] | dict[str, str] | None = None

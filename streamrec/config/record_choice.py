@@ -139,21 +139,61 @@ def plain_balance(given: Any) -> Any:
 
 
 def read_balance(given: object) -> object:
-    """Make the settings of their plain form."""
+    """Make the settings of their plain form.
+
+    Raises:
+        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
+    """
     try:
-        return plain_balance(given)
-    except ValueError:  # pydantic's own check of the field comes next
+        return None if given is None else plain_balance(given)
+    except ConfigError:
+        raise
+    except ValueError:
+        example = '{"feature": "tokens", "linear": 1, "quadratic": 0}'
+        raise ValueError(
+            f"must be the name of a feature, or settings as {example}, not {given!r}"
+        ) from None
+
+
+def read_rename(given: object) -> object:
+    """Refuse what does not map names to names, or components of a mix to such mappings.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if given is None or _are_names(given):
         return given
+    if isinstance(given, dict) and all(map(_are_names, given.values())):
+        return given
+    raise ValueError(
+        "must map stored names to new ones, in a mix for each component, as "
+        f'{{"jpg": "image"}} or {{"web": {{"jpg": "image"}}}}, not {given!r}'
+    )
+
+
+def _are_names(given: object) -> bool:
+    """Return whether this maps texts to texts."""
+    if not isinstance(given, dict):
+        return False
+    return all(isinstance(name, str) for name in (*given, *given.values()))
 
 
 def read_window(given: object, others: ValidationInfo) -> object:
-    """Make the settings of their plain form, which is strict for a file alone."""
-    if not isinstance(given, dict) or others.mode == "json":
+    """Make the settings of their plain form, which is strict for a file alone.
+
+    Raises:
+        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
+    """
+    if given is None or (isinstance(given, dict) and others.mode == "json"):
         return given
     try:
         return plain_window(given)
-    except ValueError:  # pydantic's own check of the field comes next
-        return given
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ValueError(
+            f'must be Window(length=16), or its arguments as {{"length": 16}}, not {given!r}'
+        ) from None
 
 
 Unit: TypeAlias = Literal["", "%", "shard"]

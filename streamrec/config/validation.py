@@ -234,7 +234,7 @@ def _sentence(model: type[Any], path: tuple[str, ...], faults: list[Any]) -> str
         error = first["ctx"]["error"]
         # A validator's message goes on from the name; that of Pack is a sentence of its own.
         return f"the setting {name!r}{': ' if isinstance(error, ConfigError) else ' '}{error}"
-    expected = " or ".join(map(_say_wanted, faults))
+    expected = " or ".join(dict.fromkeys(map(_say_wanted, faults)))
     value = first["input"]
     text = type(value).__name__ if path[-1] in _SECRETS else repr(value)
     return f"the setting {name!r} is {text} but must be {expected}"

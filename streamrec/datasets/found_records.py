@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamrec.datasets.indexes import value_type, values_of
+from streamrec.datasets.indexes import typed_feature, values_of
 from streamrec.datasets.survey import REQUESTS, RETRIES, PlacedRecord
 from streamrec.errors import ConfigError, StaleIndex
 from streamrec.flow.bridge import Bridge
@@ -152,7 +152,8 @@ def find_values(settings: DatasetSettings, feature: str, values: Collection[str]
 
     Args:
         settings: The source and how it is read; what gives another order has no effect.
-        feature: The feature, of int64 or bytes. A record may have several values of it, or none.
+        feature: The feature, of int64 or bytes; its type comes from the first records, or behind a
+            colon: ``user:int64``. A record may have several values of it, or none.
         values: The values as text: numbers in decimal form, bytes in UTF-8. Two texts of one number
             are one value.
 
@@ -165,7 +166,9 @@ def find_values(settings: DatasetSettings, feature: str, values: Collection[str]
     if isinstance(source, dict):
         raise ConfigError("values are looked for in one source, not in a mix; give its URL")
     options = settings.storage_options
-    dtype = value_type(source, feature, compression=settings.compression, storage_options=options)
+    feature, dtype = typed_feature(
+        source, feature, compression=settings.compression, storage_options=options
+    )
     wanted = {value_of(text, feature, dtype) for text in values}
     read = settings.model_dump(include={"compression", "storage_options", "on_corrupt"})
     spec = {feature: RaggedFeature(dtype)}

@@ -286,28 +286,33 @@ def length_indexes(
     ]
 
 
-def value_type(
+def typed_feature(
     source: str | Sequence[str],
     feature: str,
     types: Sequence[str] = TYPES,
     *,
     compression: str | None = "auto",
     storage_options: Mapping[str, Any] | None = None,
-) -> str:
-    """Return the type of a feature's values, by the first records.
+) -> tuple[str, str]:
+    """Return a feature, and the type of its values: as ``FEATURE:TYPE``, or by the first records.
 
     Raises:
-        ConfigError: They do not have it, or its values are of no such type.
+        ConfigError: They do not have it, or its values have another type.
     """
+    name, _, given = feature.rpartition(":")
+    if given in types:
+        return name, given
     source = source if isinstance(source, str) else list(source)
     inferred = infer_features(source, compression=compression, storage_options=storage_options)
+    later = f"if later records have it, give its type, as {feature}:{types[0]}"
     if feature not in inferred:
         raise ConfigError(
-            f"the first records have no feature {feature!r}; they have {', '.join(inferred)}"
+            f"the first records have no values of {feature!r}; they have {', '.join(inferred)}; "
+            f"{later}"
         )
     spec = inferred[feature]
     dtype = str(spec.dtype) if isinstance(spec, FixedLenFeature | VarLenFeature) else ""
     if dtype not in types:
         known = f"{', '.join(types[:-1])} or {types[-1]}"
         raise ConfigError(f"the feature {feature!r} has no values of {known}; name one that has")
-    return dtype
+    return feature, dtype

@@ -144,7 +144,9 @@ def places(
     """Compute the places as :func:`which` does, for the settings of a dataset."""
     is_mixed = settings.weights is not None
     if (steps is None) == (find is None) and not (is_mixed and steps is not None):
-        raise ConfigError("give either steps, or find with a shard and a record")
+        if find is None:
+            raise ConfigError("give steps, or find with a shard and a record")
+        raise ConfigError("only in a mix steps limit the search of find; leave out steps or find")
     if is_mixed and steps is None:
         raise ConfigError(
             "in a mix each component has epochs of its own; give find together with the steps to "

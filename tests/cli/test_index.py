@@ -117,4 +117,21 @@ def test_lengths_are_written_beside_it(tmp_path: Path, feature: str, lengths: li
 
 def test_lengths_of_no_feature_are_refused(shards: Path) -> None:
     outcome = cli("index", f"{shards}/*", "--lengths", "no")
-    assert_one_sentence(outcome, 2, "the first records have no feature 'no'")
+    assert_one_sentence(outcome, 2, "the first records have no values of 'no'", "as no:int64")
+
+
+@pytest.mark.parametrize("option", ["--lengths", "--key"])
+def test_a_feature_that_comes_late_has_its_type_from_the_command(
+    tmp_path: Path, option: str
+) -> None:
+    with sr.TFRecordWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write_many([{"id": n} for n in range(2000)])
+        writer.write({"id": 2000, "tokens": [4, 5, 6]})
+    shard = tmp_path / "a.tfrecord"
+    assert_one_sentence(cli("index", shard, option, "tokens"), 2, "as tokens:int64")
+    outcome = cli("index", shard, option, "tokens:int64")
+    written = outcome.out.splitlines()[1]
+    assert "a.tfrecord.tokens.streamrec-" in written
+    assert "3 values" in written or "3 in all, 3 at most" in written
+    wrong = cli("index", shard, option, "tokens:bytes")
+    assert_one_sentence(wrong, 1, "record 2000", "tokens", "int64")

@@ -248,7 +248,7 @@ def test_a_checkpoint_without_torch(
         (("--values", "v.txt"), "needs --key FEATURE"),
         (("--values", "v.txt", "--key", "id"), "cannot be read"),
         (("--values", "v.txt", "--key", "id", "--step", 1), "no effect with --values"),
-        (("--step", 1, "--find", "a:1", *PLAIN), "give either steps, or find"),
+        (("--step", 1, "--find", "a:1", *PLAIN), "leave out steps or find"),
         (("--steps", "3"), "not FIRST:END"),
         (("--steps", "5:5"), "END above FIRST"),
         (("--steps", "-3:2"), "not FIRST:END"),

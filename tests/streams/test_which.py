@@ -241,7 +241,7 @@ def test_the_chunk_leads_to_the_record(source: str) -> None:
         ({"steps": None, "find": ("part-00000.tfrecord", 0), "find_epochs": 0}, "from 1 up"),
         ({"steps": None, "find": "part-00000.tfrecord"}, "give a pair"),
         ({"steps": -1}, "from 0 up"),
-        ({"steps": None}, "either steps"),
+        ({"steps": None}, "give steps, or find"),
         ({"steps": None, "find": ("part-00000.tfrecord", 99)}, "no record 99"),
         ({"steps": None, "find": ("other", 0)}, "the source has no shard 'other'"),
         ({"steps": None, "find": (0, 3)}, "give a pair"),
