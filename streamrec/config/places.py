@@ -162,7 +162,7 @@ def command_for(verb: str, settings: Mapping[str, Any], *options: str) -> str:
     """Return a command line about a dataset, in backquotes, for the message of an error.
 
     Args:
-        verb: ``"index"`` or ``"which"``.
+        verb: The command, such as ``"index"``.
         settings: The settings of the dataset by name, as far as they are known.
         *options: The command's other options.
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from streamrec.config.places import command_for
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 from streamrec.pipeline.dataset_identity import uncounting_stage
@@ -264,6 +265,7 @@ def check_settings(settings: DatasetSettings) -> None:
     if stage:
         raise ConfigError(
             f"with {stage} the records of a step depend on the content of those before it; read "
-            "the stream from the nearest state to the step: `streamrec which --read --state FILE`, "
-            "or look at batch.origin"
+            "the stream from the nearest state to the step: "
+            f"{command_for('which', vars(settings), '--read --state FILE')}, or look at "
+            "batch.origin"
         )

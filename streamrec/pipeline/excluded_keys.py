@@ -123,7 +123,7 @@ REMEDIES = {
     KEYS: (
         "index of the values",
         "--key",
-        "list the records with `streamrec which URL --key {feature} --values FILE`",
+        "list the records with {which}",
     ),
     LENGTHS: ("index of the lengths", "--lengths", "leave balance out"),
 }
@@ -147,7 +147,8 @@ async def read_companion(
         ConfigError: It is too large.
     """
     what, option, otherwise = REMEDIES[ending]
-    otherwise = otherwise.format(feature=feature)
+    which = command_for("which", vars(settings), "--key", feature, "--values FILE")
+    otherwise = otherwise.format(which=which)
     named = settings.index
     places = index_places(urls) if named is True or named is None else [named]
     for url in [key_url(place, feature, ending) for place in places]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from streamrec.config.places import command_for
 from streamrec.errors import StaleIndex
 from streamrec.formats.shards.resync import LostBytes, Resync
 from streamrec.formats.shards.tfrecord import HEADER
@@ -344,11 +345,12 @@ class ExtentCheck:
         gap = Resync().look(read.unused, self.shards.sizes[shard] - fault.offset)
         if isinstance(gap, LostBytes) and gap.exact:
             return fault
+        url = self.shards.urls[shard]
         return StaleIndex(
             f"the index says that record {fault.record} begins at byte {fault.offset}, and no "
-            "intact record does: the index is wrong, or the record is damaged; `streamrec verify` "
-            "tells which of the two",
-            url=self.shards.urls[shard],
+            "intact record does: the index is wrong, or the record is damaged; "
+            f"{command_for('verify', {'source': url})} tells which of the two",
+            url=url,
         )
 
     def stale(self, extent: Extent, fault: str) -> StaleIndex:
