@@ -79,7 +79,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert "100 values" in run("index", source, "--key", "user")
     assert len(sr.shards(str(tmp_path / "*"))) == SHARDS
     result = CliRunner().invoke(program, ["index", source, "--key", "name"])
-    assert "no feature 'name'; they have id, tags, user" in str(result.exception)
+    assert "no values of 'name'; they have id, tags, user" in str(result.exception)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
