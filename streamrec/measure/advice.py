@@ -210,9 +210,10 @@ def _key(resource: Bottleneck) -> str:
 
 def _engine_change(name: str, value: Any, settings: DatasetSettings, finding: Finding) -> Change:
     if name == "max_concurrency":
-        return Change(
-            setting=name, value=value, why="requests needed = rate x time of a request (Little)"
-        )
+        why = "requests needed = rate x time of a request (Little)"
+        if settings.max_concurrency != "auto":
+            why += "; without the setting the engine finds the number"
+        return Change(setting=name, value=value, why=why)
     larger = "larger ranges need fewer requests for the same bytes"
     bounds = "it bounds the size of the ranges, and how many are under way"
     why = larger if finding.bottleneck == "throttling" else bounds

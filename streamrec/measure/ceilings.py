@@ -230,7 +230,7 @@ class Resources:
             # One law with two names: the larger part of a request's time is the one to change.
             resource="store latency" if self.first_byte >= body else "connection bandwidth",
             bytes_per_second=rate * self.gain,
-            why=f"{reading.in_flight:.0f} requests under way ({reading.limit}) of "
+            why=f"{reading.limit} allows {reading.in_flight:.0f} requests at a time of "
             f"{size(reading.range_bytes)}, each {self.first_byte * 1e3:.0f} ms to the first"
             f" byte and {body * 1e3:.0f} ms for its body (Little: requests = rate x time)",
         )
@@ -410,10 +410,13 @@ class Resources:
         # A machine that is busy wakes the simulated trainer late.
         late = max(job.step_seconds, job.waits.get("client", 0.0) / job.batches)
         step = late if late <= LATE * job.step_seconds else job.step_seconds
+        took = f"takes {step * 1e3:.0f} ms"
+        if f"{step:.3f}" != f"{job.step_seconds:.3f}":
+            took += f", of which {job.step_seconds * 1e3:.0f} ms were asked for"
         return Ceiling(
             resource="trainer",
             bytes_per_second=batch / step,
-            why=f"a step takes {step * 1e3:.0f} ms, and a batch has {size(batch)}",
+            why=f"a step {took}, and a batch has {size(batch)}",
         )
 
     @cached_property

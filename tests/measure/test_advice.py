@@ -131,6 +131,16 @@ def test_a_machine_with_more_memory_needs_no_budget(
     assert ("without the setting it is 1.0 GiB on this machine" in change.why) == is_told
 
 
+def test_a_number_of_requests_may_be_left_to_the_engine() -> None:
+    world, chosen = World(latency=0.2), settings_of(max_concurrency=4)
+    figures = world.figures(chosen)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    change, *_ = advise(figures, chosen, finding).changes
+    assert change.setting == "max_concurrency"
+    assert "without the setting the engine finds the number" in change.why
+
+
 def test_throttling_needs_larger_ranges() -> None:
     world = World(requests=100.0, step=0.005)
     found = changes(world, {"memory_budget": "64MiB"})

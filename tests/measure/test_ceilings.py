@@ -220,6 +220,23 @@ def test_the_trainer_takes_a_batch_a_step() -> None:
         assert rates(World(), {}, job=late)["trainer"] == pytest.approx(2e6 / step)
 
 
+def test_a_step_that_took_longer_than_asked_for_says_so() -> None:
+    job = a_job(batches=100, bytes=200 * MB, step_seconds=0.05)
+    late = job.model_copy(update={"waits": {"client": 8.0}})
+    whys = [
+        one.why
+        for measured in (job, late)
+        for one in Resources(
+            World().figures(settings_of()).model_copy(update={"job": measured}), settings_of()
+        ).ceilings()
+        if one.resource == "trainer"
+    ]
+    assert whys == [
+        "a step takes 50 ms, and a batch has 2.0 MB",
+        "a step takes 80 ms, of which 50 ms were asked for, and a batch has 2.0 MB",
+    ]
+
+
 def test_the_listing_comes_before_a_run_that_ends() -> None:
     world = World(page=10.0, shards=100, shard=MB)
     assert rates(world)["listing"] == pytest.approx(1e7)
