@@ -216,6 +216,26 @@ def _name_shards(source: str | list[str] | dict[str, Any]) -> Any:
     return source
 
 
+def _no_autotune(number: object) -> object:
+    if number == -1:
+        raise ValueError('is -1, as tf.data.AUTOTUNE; the default "auto" does that: leave it out')
+    return number
+
+
+def _one_split(split: object) -> object:
+    if isinstance(split, list | tuple) and all(isinstance(each, str) for each in split):
+        raise ValueError(
+            f"is {split!r}, but must be one text; give split={'+'.join(split)!r} for one stream of "
+            "them all, or open a stream for each"
+        )
+    if type(split).__module__.startswith("tensorflow_datasets."):
+        raise ValueError(
+            f"is a {type(split).__name__}, but must be a text that says the same, such as "
+            "'train[:90%]'"
+        )
+    return split
+
+
 def _split(split: Any) -> Any:
     """Check the text of a split, or that of each component of a mix."""
     for part in split.values() if isinstance(split, dict) else [split]:
@@ -321,7 +341,9 @@ class DatasetSettings(LazySettings):
     features: dict[str, Any] | Literal["infer"] | None = None
     """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records; with
     ``split``, ``None`` stands for the features of the folder."""
-    split: Annotated[str | dict[str, str] | None, AfterValidator(_split)] = None
+    split: Annotated[
+        str | dict[str, str] | None, BeforeValidator(_one_split), AfterValidator(_split)
+    ] = None
     """The splits to read of a TFDS folder, which the source then names, as in
     ``"train[:90%]+validation"``; for a mix, one text or one for each component by its name."""
     rename: Annotated[
@@ -341,7 +363,9 @@ class DatasetSettings(LazySettings):
     shuffle_window: Annotated[Bytes, Field(ge=0)] = 256 * MIB
     """Bytes, as a number or as ``"256MiB"``, of all lanes' windows together: ``shuffle`` permutes
     the records inside a window."""
-    lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
+    lanes: Annotated[
+        Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"], BeforeValidator(_no_autotune)
+    ] = "auto"
     """The number of parts that are read at a time; the number of ranks must divide it."""
     index: Annotated[Literal[True] | str | None, BeforeValidator(_none_if_false)] = None
     """The index, which gives the order by record: its URL, or ``True`` for the one beside the
@@ -417,7 +441,7 @@ class DatasetSettings(LazySettings):
     fetch_processes: Annotated[int, Field(ge=0, le=64)] | Literal["auto"] = 0
     """The processes that receive the bytes of remote shards; 0: the stream's own; auto: by the
     cores that this rank may use."""
-    prefetch: PositiveInt | Literal["auto"] = "auto"
+    prefetch: Annotated[PositiveInt | Literal["auto"], BeforeValidator(_no_autotune)] = "auto"
     """The most batches that wait for the consumer; auto: as many as the budget's reserve
     holds, and 256 at most."""
     stall_timeout: PositiveFloat = 300.0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,25 @@ def test_an_option_of_a_store() -> None:
 
 def test_they_stand_in_order() -> None:
     assert list(HABITS) == sorted(HABITS)
+
+
+@pytest.mark.parametrize("name", ["prefetch", "lanes"])
+def test_autotune(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' is -1, as tf.data.AUTOTUNE; .* leave it out"):
+        sr.open("x", **{name: -1})  # type: ignore[call-overload]
+
+
+class ReadInstruction:
+    __module__ = "tensorflow_datasets.core.splits"
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [(["train", "test"], r"split='train\+test'"), (ReadInstruction(), "a ReadInstruction, but")],
+)
+def test_a_split_that_is_not_a_text(split: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        sr.open("x", split=split)
 
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
@@ -70,6 +90,10 @@ def test_hints_say_what_the_tables_of_the_page_say(library: str) -> None:
         ("epoch_size", "it is steps_per_epoch"),
         ("resampled", "shuffle=True and epochs=None"),
         ("worker_count", "reads ahead by itself"),
+        ("reshuffle_each_iteration", r"rewind\(\)"),
+        ("shuffle_files", "it is shuffle=True"),
+        ("as_supervised", "gives pairs"),
+        ("count", "it is epochs"),
     ],
 )
 def test_a_setting_of_another_library(name: str, words: str) -> None:

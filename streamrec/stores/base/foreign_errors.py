@@ -215,16 +215,19 @@ def pattern_in(directory: str) -> str:
     """Return the pattern of the shards in a local directory, as their names there are.
 
     Where there are none, it is that of a directory in it that has some. For a folder of TFDS the
-    text also tells of its splits.
+    text also tells of its splits, and for one above the versions of a TFDS dataset it is a version.
     """
     from streamrec.formats.tfds.dataset_info import INFO  # only an error needs it
 
     place = directory.rstrip("/")
-    names = _names_in(place)
-    inner = (f"{place}/{name}" for name in sorted(names, reverse=True))  # the latest version first
-    found = _shards_of(place, names) or next(
-        filter(None, (_shards_of(each, _names_in(each)) for each in inner)), ""
-    )
+    names, found = _names_in(place), ""
+    for inner in ("", *sorted(names, reverse=True)):  # the latest version first
+        each = f"{place}/{inner}".rstrip("/")
+        inner_names = _names_in(each) if inner else names
+        if inner and INFO in inner_names:
+            return f'{each}, which is a TFDS dataset; streamrec.open reads it with split="train"'
+        if found := _shards_of(each, inner_names):
+            break
     other = '; streamrec.open reads a TFDS folder with split="train"' if INFO in names else ""
     return f"{found or f'{escape(place)}/*.tfrecord'}{other}"
 
