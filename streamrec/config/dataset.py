@@ -40,6 +40,7 @@ from streamrec.config.plain_values import (
 from streamrec.config.record_choice import (
     Balance,
     Window,
+    check_arguments,
     excluded_in_full,
     plain_balance,
     plain_window,
@@ -192,15 +193,25 @@ def _no_buffer(shuffle: object) -> object:
 
 
 def _pack(pack: object, others: ValidationInfo) -> object:
-    """Make it of its plain form, which is strict for a file alone."""
-    if not isinstance(pack, dict) or others.mode == "json":
+    """Make it of its plain form, which is strict for a file alone.
+
+    Raises:
+        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
+    """
+    if pack is None or type(pack) is Pack:
+        return pack
+    check_arguments(Pack, pack, "length", 2048)
+    if others.mode == "json":
         return pack
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        # What is wrong in it is told by pydantic's check of the field, which comes next.
         return TypeAdapter(Pack).validate_python(pack)
-    except ValidationError:
+    except ValidationError as error:
+        fault = error.errors()[0]
+        # What else is wrong in it is told by pydantic's check of the field, which comes next.
+        if fault["type"] == "value_error":
+            raise fault["ctx"]["error"] from None
         return pack
 
 

@@ -144,15 +144,15 @@ def read_balance(given: object) -> object:
     Raises:
         ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
     """
-    try:
-        return None if given is None else plain_balance(given)
-    except ConfigError:
-        raise
-    except ValueError:
-        example = '{"feature": "tokens", "linear": 1, "quadratic": 0}'
-        raise ValueError(
-            f"must be the name of a feature, or settings as {example}, not {given!r}"
-        ) from None
+    if given is None or type(given) is Balance:
+        return given
+    if not isinstance(given, str | dict):
+        raise ValueError(  # noqa: TRY004 - pydantic tells of a ValueError
+            f'must be the name of a feature, as "tokens", or a Balance, not {given!r}'
+        )
+    named = {"feature": given} if isinstance(given, str) else given
+    check_arguments(Balance, named, "feature", "tokens")
+    return plain_balance(named)
 
 
 def read_rename(given: object) -> object:
@@ -184,16 +184,34 @@ def read_window(given: object, others: ValidationInfo) -> object:
     Raises:
         ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
     """
-    if given is None or (isinstance(given, dict) and others.mode == "json"):
+    if given is None or type(given) is Window:
         return given
-    try:
-        return plain_window(given)
-    except ConfigError:
-        raise
-    except ValueError:
-        raise ValueError(
-            f'must be Window(length=16), or its arguments as {{"length": 16}}, not {given!r}'
-        ) from None
+    check_arguments(Window, given, "length", 16)
+    return given if others.mode == "json" else plain_window(given)
+
+
+def check_arguments(kind: type[Any], given: object, name: str, value: object) -> None:
+    """Refuse what is not a mapping of the arguments of a class of settings.
+
+    Args:
+        kind: The class, a dataclass.
+        given: The mapping.
+        name: The argument that must be there.
+        value: An example of its value.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    known = kind.__dataclass_fields__
+    if isinstance(given, dict) and name in given:
+        odd = sorted(map(repr, given.keys() - known.keys()))
+        if not odd:
+            return
+        raise ValueError(f"has {odd[0]}, but {kind.__name__} takes {', '.join(known)}; correct it")
+    raise ValueError(
+        f"must be {kind.__name__}({name}={value!r}), or its arguments as {{{name!r}: {value!r}}}, "
+        f"not {given!r}"
+    )
 
 
 Unit: TypeAlias = Literal["", "%", "shard"]
