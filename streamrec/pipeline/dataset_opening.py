@@ -14,7 +14,7 @@ from streamrec.config.places import command_for, unescape
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.examples.renaming import rename_specs
+from streamrec.formats.examples.renaming import check_inferred, rename_specs
 from streamrec.formats.shards.index import LARGEST, Index
 from streamrec.formats.shards.index_names import LENGTHS, SUFFIX, index_places
 from streamrec.formats.shards.length_index import LengthIndex
@@ -406,9 +406,11 @@ async def with_inferred_features(
     """Infer the features, as :func:`first_features` does. Pictures stay encoded, and a log says so.
 
     Raises:
+        ConfigError: The setting ``rename`` names a feature that is not there.
         StreamrecError: As of :func:`first_features`.
     """
     features = await first_features(settings, stores, objects, counts)
+    check_inferred(features, settings.renames)
     stored = as_stored(features)
     for name in [name for name in features if features[name] != stored[name]]:
         log.info(

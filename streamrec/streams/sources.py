@@ -76,12 +76,13 @@ async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]
 
 
 async def _split_shards(folder: str, split: str, options: Mapping[str, Any]) -> list[str]:
-    from streamrec.pipeline.tfds_folder import read_info, split_shards
+    from streamrec.pipeline.tfds_folder import place_in, read_info, split_shards
     from streamrec.stores.open import Stores
 
     stores = Stores(options)
     try:
-        found = split_shards(await read_info(stores, folder), folder, split)
+        info = await read_info(stores, folder)
+        found = split_shards(info, folder, split)
     finally:
         await stores.aclose()
     if not all(part.is_whole for part in found.parts):
@@ -89,9 +90,11 @@ async def _split_shards(folder: str, split: str, options: Mapping[str, Any]) -> 
             f"split {split!r} ends inside a shard, and whole shards are read here; name a whole "
             "split, or slice by shards, as in 'train[:3shard]'"
         )
+    if "[" in split:
+        return [one.url for one in found.objects]
     # An index describes all shards of a split: empty ones, of which nothing is read, too.
-    whole = [info for shards in found.wholes for info in shards]
-    return [info.url for info in (found.objects if "[" in split else whole)]
+    wholes = [info.splits[part.name].names for part in info.parts(split)]
+    return [place_in(folder, name) for names in wholes for name in names]
 
 
 def infer_features(

@@ -338,6 +338,8 @@ def test_verbs_read_a_split_of_a_folder(tmp_path: Path) -> None:
     assert streamrec.shards(folder, split="train")[1:] == [
         f"{folder}/made-train.tfrecord-0000{shard}-of-00004" for shard in (1, 2, 3)
     ]
+    # A split that is named twice is read twice, as by TFDS.
+    assert len(streamrec.shards(folder, split="train+train")) == 8
 
     def run(*words: str) -> Any:
         return CliRunner().invoke(program, [words[0], str(folder), "--split", *words[1:]])

@@ -173,6 +173,9 @@ def test_one_source(sources: dict[str, str]) -> None:
         wanted = rows(stream)
     with sr.open(sources["b"], FEATURES, rename=NAMES, **settings) as stream:
         assert rows(stream) == wanted
+    typo = sr.open(sources["b"], "infer", rename={**NAMES, "motoin": "z"}, **settings)
+    with pytest.raises(ConfigError, match="rename names the feature 'motoin', and the first"):
+        next(typo)
     with sr.open(sources["b"], "infer", rename=NAMES, **settings) as stream:
         assert sorted(next(stream)) == ["action", "id", "obs/image", "text"]
 

@@ -68,11 +68,37 @@ def rename_specs(plain: Mapping[str, Any], names: Names) -> dict[str, Any]:
         ConfigError: A name is not one of a feature, or two features would have one name.
     """
     for name in names:
-        if not any(feature == name or feature.startswith(f"{name}/") for feature in plain):
+        if not _has(plain, name):
             hint = did_you_mean(name, plain, f"there are {', '.join(plain)}")
             raise ConfigError(f"rename names the feature {name!r}; {hint}")
     renamed = new_names(plain, names)
     return {renamed[feature]: _rename_keys(spec, names) for feature, spec in plain.items()}
+
+
+def check_inferred(features: Collection[str], renames: Mapping[str, Names]) -> None:
+    """Check that rename has an effect where the features are inferred from records.
+
+    Args:
+        features: The names of the features, after renaming.
+        renames: The new names of each component's features.
+
+    Raises:
+        ConfigError: No record that was looked at has a feature that rename names.
+    """
+    for component, names in renames.items():
+        for name, new in names.items():
+            if not _has(features, new):
+                where = f" in the component {component!r}" if component else ""
+                hint = did_you_mean(name, features, f"there are {', '.join(features)}")
+                raise ConfigError(
+                    f"rename names the feature {name!r}{where}, and the first records of the "
+                    f"shards have none of this name; {hint}"
+                )
+
+
+def _has(features: Collection[str], name: str) -> bool:
+    """Return whether a name is one of a feature, or of a group."""
+    return any(feature == name or feature.startswith(f"{name}/") for feature in features)
 
 
 def _rename_keys(spec: Mapping[str, Any], names: Names) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class FolderInfo:
             ConfigError: There is no such split, it has fewer records than a slice names, or no
                 record is left.
         """
-        found = [shard for part in self._parts(text) for shard in self._cut(part)]
+        found = [shard for part in self.parts(text) for shard in self._cut(part)]
         if not found:
             raise ConfigError(
                 f"split {text!r} selects no record of {self.name}; {self._there_are}; give a "
@@ -134,7 +134,8 @@ class FolderInfo:
             )
         return found
 
-    def _parts(self, text: str) -> Iterator[SplitPart]:
+    def parts(self, text: str) -> Iterator[SplitPart]:
+        """Yield the parts that a text names, with each split in place of ``all``."""
         for part in split_parts(text):
             if part.name == ALL and ALL not in self.splits:
                 yield from (part._replace(name=name) for name in self.splits)
