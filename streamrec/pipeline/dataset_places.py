@@ -102,10 +102,7 @@ class RankDeliveries:
             int64 ``[3, n]``: step, number of the shard in the dataset, and record in the shard.
         """
         for run, first, last in self._runs(steps):
-            delivered, table = self._delivery(run).of_steps(first, last), run.order.table
-            chunks, inside = run.order.chunk_places(delivered.records)
-            records = table.first_record[chunks] + inside
-            yield np.stack([delivered.steps, table.shard[chunks], records])
+            yield numbers_of(self._delivery(run).of_steps(first, last), run.order)
 
     def steps_of_epoch(self) -> range:
         """Return the steps of the whole batches of the first epoch."""
@@ -199,6 +196,17 @@ def check_begin(step: int, begin: int) -> None:
             f"step {step} comes before the run of this state, which begins with step {begin}; "
             "leave the state out, or give an earlier one"
         )
+
+
+def numbers_of(delivered: Delivered, order: RecordOrder) -> Numbers:
+    """Return the places of delivered records, whose numbers are those of an order's table.
+
+    Returns:
+        int64 ``[3, n]``: step, number of the shard in the dataset, and record in the shard.
+    """
+    chunks, inside = order.chunk_places(delivered.records)
+    shards = order.table.shard[chunks]
+    return np.stack([delivered.steps, shards, order.table.first_record[chunks] + inside])
 
 
 def places_of(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.shard_order import Extent
+    from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.resume_point import ResumePoint
 
 
@@ -71,6 +72,11 @@ class MixSteps:
     def step(self) -> int:
         """The step with which they begin."""
         return self._plan.position.step
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The facts that determine the order, with the changes of weights of the beginning."""
+        return self._plan.position.fingerprint
 
     @cached_property
     def order(self) -> RecordOrder:

@@ -25,6 +25,7 @@ from streamrec.errors import (
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
+from streamrec.pipeline.dataset_places import numbers_of
 from streamrec.plan.order.mixture import lasting_text
 from streamrec.plan.state.fingerprint import AS_IT_COMES, settings_of
 from streamrec.stores.blocking import BlockingStores
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.dataset_places import RankDeliveries
+    from streamrec.pipeline.mix_places import MixSteps
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.streams.audit_part import LoggedStep, Stretch
 
     Numbers = npt.NDArray[np.int64]
     Expected = tuple[LoggedStep, Numbers, Sequence[str]]
     """A step of a log, the rows that the settings give for it, and the shards."""
+    Taken = tuple[LoggedStep, Numbers]
 
 AT_ONCE = 32
 """Objects of a log that are read at the same time."""
@@ -405,24 +409,21 @@ class Again:
     def _compute(
         self, part: Part, stretch: Stretch, settings: DatasetSettings
     ) -> Iterator[Expected]:
-        from streamrec.pipeline.dataset_places import RankDeliveries
-
-        dataset = self._dataset(settings)
+        dataset, size = self._dataset(settings), settings.batch_size
         rank, world_size = part.header["rank"], part.header["world_size"]
-        dataset.fingerprint(settings.batch_size, world_size).check(part.fingerprint, "the log")
-        of = RankDeliveries(
-            dataset, settings.batch_size, rank=rank, world_size=world_size, point=stretch.point
-        )
+        whose = {"rank": rank, "world_size": world_size, "point": stretch.point}
+        if dataset.components is not None:
+            from streamrec.pipeline.mix_places import MixSteps
 
-        def rows(entries: Sequence[LoggedStep]) -> Numbers:
-            steps = range(entries[0].step, entries[-1].step + entries[-1].steps)
-            return np.concatenate([NO_ROWS, *of.rows_of(steps)], axis=1)
+            mix = MixSteps(dataset, size, **whose)
+            mix.fingerprint.check(part.fingerprint, "the log")
+            found = _taken(stretch, _mixed(mix, stretch))
+        else:
+            from streamrec.pipeline.dataset_places import RankDeliveries
 
-        for entries in _groups(
-            stretch.entries, max(1, RECORDS_AT_ONCE // (settings.batch_size or 1))
-        ):
-            for entry, own in _split(entries, rows(entries)):
-                yield entry, own, dataset.shards
+            dataset.fingerprint(size, world_size).check(part.fingerprint, "the log")
+            found = _computed(stretch, RankDeliveries(dataset, size, **whose), size or 1)
+        yield from ((entry, rows, dataset.shards) for entry, rows in found)
 
     def _dataset(self, settings: DatasetSettings) -> Dataset:
         key = json.dumps(settings.model_dump(mode="json"), sort_keys=True)
@@ -430,6 +431,13 @@ class Again:
             with Bridge() as loop:
                 self._datasets[key] = loop.call(opened(settings))
         return self._datasets[key]
+
+
+def _computed(stretch: Stretch, of: RankDeliveries, size: int) -> Iterator[Taken]:
+    """Yield each step that was not skipped, with its rows; ``size``: the records of a step."""
+    for entries in _groups(stretch.entries, max(1, RECORDS_AT_ONCE // size)):
+        steps = range(entries[0].step, entries[-1].step + entries[-1].steps)
+        yield from _split(entries, np.concatenate([NO_ROWS, *of.rows_of(steps)], axis=1))
 
 
 def _groups(entries: Iterable[LoggedStep], most: int) -> Iterator[list[LoggedStep]]:
@@ -445,7 +453,7 @@ def _groups(entries: Iterable[LoggedStep], most: int) -> Iterator[list[LoggedSte
             yield group
 
 
-def _split(entries: Sequence[LoggedStep], rows: Numbers) -> Iterator[tuple[LoggedStep, Numbers]]:
+def _split(entries: Sequence[LoggedStep], rows: Numbers) -> Iterator[Taken]:
     bounds = [(entry.step, entry.step + entry.steps) for entry in entries]
     for entry, (first, last) in zip(entries, np.searchsorted(rows[0], bounds), strict=True):
         yield entry, rows[:, first:last]
@@ -458,36 +466,47 @@ def _read(part: Part, stretch: Stretch, settings: DatasetSettings) -> Iterator[E
     with closing(ThreadSession(few, rank, stretch.point)) as session:
         session.fingerprint.check(part.fingerprint, "the log")
         shards = session.settings["shards"]
-        receive = _receiver(session, settings)
-        rows = NO_ROWS
-        for entry in stretch.entries:
-            end = entry.step + entry.steps
-            while (came := receive(end)) is not None:
-                rows = np.concatenate([rows[:, rows[0] >= entry.step], came], axis=1)
-            if not entry.is_skipped:
-                yield entry, rows[:, (rows[0] >= entry.step) & (rows[0] < end)], shards
+        for entry, rows in _taken(stretch, _received(session, settings)):
+            yield entry, rows, shards
 
 
-def _receiver(session: ThreadSession, settings: DatasetSettings) -> Callable[[int], Numbers | None]:
-    """Return a function that gives the rows of the next batch, if it begins before a step."""
-    state = {"step": -1, "ends": 0}
+def _taken(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator[Taken]:
+    """Yield each step that was not skipped, with its rows.
 
-    def receive(end: int) -> Numbers | None:
-        # A run without a batch is followed by others without end.
-        if state["step"] >= end or state["ends"] > 1:
-            return None
+    Args:
+        stretch: The steps.
+        batches: The step after each batch, and its rows.
+    """
+    rows, step = NO_ROWS, -1
+    for entry in stretch.entries:
+        end = entry.step + entry.steps
+        first = end if entry.is_skipped else entry.step
+        while step < end and (batch := next(batches, None)) is not None:
+            step = batch[0]
+            rows = np.concatenate([rows[:, rows[0] >= first], batch[1]], axis=1)
+        if not entry.is_skipped:
+            yield entry, rows[:, (rows[0] >= first) & (rows[0] < end)]
+
+
+def _mixed(mix: MixSteps, stretch: Stretch) -> Iterator[tuple[int, Numbers]]:
+    for rows in mix.rows(range(stretch.step, stretch.end)):
+        yield int(rows.steps[-1]) + 1, numbers_of(rows, mix.order)
+
+
+def _received(session: ThreadSession, settings: DatasetSettings) -> Iterator[tuple[int, Numbers]]:
+    ends = 0
+    # A run without a batch is followed by others without end.
+    while ends < 2:
         try:
             batch = session.receive()
         except EndOfStream:
-            state["ends"] += 1
+            ends += 1
             session.subscribe()
-            return NO_ROWS
-        state["step"], state["ends"] = batch.next_position.step, 0
+            continue
+        ends, step = 0, batch.next_position.step
         shards, records = batch.origin
-        steps = np.full(len(shards), batch.next_position.step - 1)
+        count = len(shards)
+        steps = np.full(count, step - 1)
         if settings.batch_size is None:
-            steps = np.arange(len(shards)) + batch.next_position.step - len(shards)
-        rows = np.stack([steps, shards, records]).astype(np.int64)
-        return rows[:, shards >= 0]
-
-    return receive
+            steps = np.arange(step - count, step)
+        yield step, np.stack([steps, shards, records]).astype(np.int64)[:, shards >= 0]

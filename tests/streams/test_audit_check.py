@@ -347,6 +347,76 @@ def test_a_component_that_joins_is_in_the_log(tmp_path: Path, log: str) -> None:
     assert (report.agrees, report.ranks[0].read, report.ranks[0].steps) == (True, 12, 12)
 
 
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The components of a mix, each with an index."""
+    parts = {}
+    for name, shards in {"a": SHARDS[:2], "b": SHARDS[2:], "c": SHARDS}.items():
+        parts[name] = write(tmp_path_factory.mktemp(name), shards)
+        write_index(parts[name], 50)
+    return parts
+
+
+MIX: dict[str, Any] = {
+    "index": True, "lanes": 4, "shuffle": True, "shuffle_window": 100, "seed": 3, "epochs": None
+}  # fmt: skip
+ENDS: list[dict[str, Any]] = [
+    {},
+    {"epochs": 1, "exhausted": "rest"},
+    {"steps_per_epoch": 4, "epochs": 2},
+    {"exclude": [("part-00001.tfrecord", one) for one in range(9)]},
+    {"batch_size": None},
+]
+
+
+@pytest.mark.parametrize("values", ENDS)
+def test_a_mix_with_indexes_is_computed(
+    indexed: dict[str, str], log: str, values: dict[str, Any]
+) -> None:
+    mix = {name: (indexed[name], 0.5) for name in ("a", "b")}
+    with sr.mix(mix, engine="thread", audit=log, **{"batch_size": 4, **MIX, **values}) as stream:
+        follow(stream, 3)
+        stream.skip(2)
+        follow(stream, 30)
+        follow(stream, 30)
+    (rank,) = check_audit(log).ranks
+    assert (rank.faults, rank.computed, rank.skipped) == ([], rank.steps - 2, 2)
+    change(log, 7, lambda entry: entry._replace(digest=bytes(16)))
+    assert fault_of(check_audit(log)).startswith("step 7 of rank 0 of 1 differs: the log has the")
+
+
+@pytest.mark.parametrize(("ranks", "stop"), each_once([(1, 2), (4, 1), (2, 4)], [0, 3, 8]))
+def test_a_mix_whose_weights_change_is_computed(
+    indexed: dict[str, str], log: str, ranks: tuple[int, int], stop: int
+) -> None:
+    """Also on other ranks, with a component that joins."""
+    two = {name: (indexed[name], 0.5) for name in ("a", "b")}
+    joined = {**two, "c": (indexed["c"], 0.0)}
+    weights, states = {"a": 0.2, "b": 0.2, "c": 0.6}, []
+    for world_size, mix, most in ((ranks[0], two, stop), (ranks[1], joined, 9)):
+        before, states = states, []
+        for rank in range(world_size):
+            of: dict[str, Any] = {"rank": rank, "world_size": world_size, "engine": "thread"}
+            with sr.mix(mix, batch_size=4 // world_size, audit=log, **of, **MIX) as stream:
+                if before:
+                    stream.load_state_dict(before)
+                    stream.set_weights(weights, from_step=stop + 2)
+                follow(stream, most)
+                states.append(stream.state_dict())
+    report = check_audit(log)
+    assert report.agrees
+    computed = {rank.world_size: (rank.computed, rank.unchecked) for rank in report.ranks}
+    assert computed[ranks[1]] == (9, 0)
+
+
+@pytest.mark.parametrize("changes", [{"seed": 4}, {"weights": [(0, {"a": 0.9, "b": 0.1})]}])
+def test_another_order_of_a_mix(indexed: dict[str, str], log: str, changes: dict[str, Any]) -> None:
+    mix = {name: (indexed[name], 0.5) for name in ("a", "b")}
+    with sr.mix(mix, engine="thread", batch_size=4, audit=log, **MIX) as stream:
+        follow(stream, 1)
+    assert "the log belongs to another order" in fault_of(check_audit(log, changes))
+
+
 def test_a_log_must_be_there(tmp_path: Path, source: str, log: str) -> None:
     with pytest.raises(ObjectNotFound, match="there is no audit log; give the directory that"):
         check_audit(str(tmp_path))

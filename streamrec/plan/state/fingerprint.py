@@ -68,7 +68,8 @@ class Fingerprint:
     @property
     def is_computable(self) -> bool:
         """``True`` where an index alone tells the records of each step."""
-        return self.by_record and not self.stages.endswith(BUCKETS)
+        is_mixed = self.order.startswith(DRAWN) and not self.has_episodes
+        return (self.by_record or is_mixed) and not self.stages.endswith(BUCKETS)
 
     @property
     def has_packs(self) -> bool:
