@@ -144,10 +144,9 @@ def functions_of(description: Description) -> SentFunctions | None:
 
 
 LOGGED = (
-    "source", "index", "batch_size", "shuffle", "seed", "shuffle_window", "lanes", "epochs",
-    "steps_per_epoch", "remainder", "weights", "exhausted", "length_buckets", "balance",
-    "on_corrupt",
-    "corrupt_budget", "compression",
+    "source", "split", "index", "batch_size", "shuffle", "seed", "shuffle_window", "lanes",
+    "epochs", "steps_per_epoch", "remainder", "weights", "exhausted", "length_buckets",
+    "balance", "on_corrupt", "corrupt_budget", "compression",
 )  # fmt: skip
 """The settings that an audit log tells, since its check needs them. Functions are not among them:
 whoever can write into a log must not choose what its check calls."""

@@ -18,6 +18,7 @@ from streamrec.streams.audit_check import AuditReport, RankReport, check_audit, 
 from streamrec.streams.audit_part import Part, RecordList, union
 from tests.by_day import each_once
 from tests.cli.support import streamrec as cli
+from tests.pipeline.made_folders import LENGTHS, make_folder
 from tests.pipeline.small_datasets import write, write_index
 from tests.streams.test_audit_log import BY_RECORD, ORDER, follow
 from tests.support import examples
@@ -364,8 +365,7 @@ ENDS: list[dict[str, Any]] = [
     {},
     {"epochs": 1, "exhausted": "rest"},
     {"steps_per_epoch": 4, "epochs": 2},
-    {"exclude": [("part-00001.tfrecord", one) for one in range(9)]},
-    {"batch_size": None},
+    {"exclude": [("a0/part-00001.tfrecord", one) for one in range(9)]},
 ]
 
 
@@ -383,6 +383,15 @@ def test_a_mix_with_indexes_is_computed(
     assert (rank.faults, rank.computed, rank.skipped) == ([], rank.steps - 2, 2)
     change(log, 7, lambda entry: entry._replace(digest=bytes(16)))
     assert fault_of(check_audit(log)).startswith("step 7 of rank 0 of 1 differs: the log has the")
+
+
+def test_single_records_of_a_mix(indexed: dict[str, str], log: str) -> None:
+    mix = {name: (indexed[name], 0.5) for name in ("a", "b")}
+    with sr.mix(mix, engine="thread", audit=log, **MIX) as stream:
+        for _ in sr.take(stream, 30):
+            pass
+    report = check_audit(log)
+    assert (report.agrees, report.ranks[0].steps) == (True, 30)
 
 
 @pytest.mark.parametrize(("ranks", "stop"), each_once([(1, 2), (4, 1), (2, 4)], [0, 3, 8]))
@@ -415,6 +424,19 @@ def test_another_order_of_a_mix(indexed: dict[str, str], log: str, changes: dict
     with sr.mix(mix, engine="thread", batch_size=4, audit=log, **MIX) as stream:
         follow(stream, 1)
     assert "the log belongs to another order" in fault_of(check_audit(log, changes))
+
+
+@pytest.mark.parametrize("index", [True, None])
+def test_the_split_of_a_folder_is_in_the_log(tmp_path: Path, log: str, index: bool | None) -> None:
+    folder = make_folder(tmp_path)
+    if index:
+        for split in LENGTHS:
+            write_index(f"{folder}/made-{split}.tfrecord*", 120)
+    values: dict[str, Any] = {"split": "train[3:]+test", "batch_size": 2, "engine": "thread"}
+    with sr.open(folder, index=index, audit=log, **values) as stream:
+        steps = len(follow(stream, 5))
+    report = check_audit(log, reads=not index)
+    assert (report.agrees, report.ranks[0].steps, report.ranks[0].unchecked) == (True, steps, 0)
 
 
 def test_a_log_must_be_there(tmp_path: Path, source: str, log: str) -> None:
