@@ -401,7 +401,8 @@ def test_a_mix_whose_weights_change_is_computed(
     """Also on other ranks, with a component that joins."""
     two = {name: (indexed[name], 0.5) for name in ("a", "b")}
     joined = {**two, "c": (indexed["c"], 0.0)}
-    weights, states = {"a": 0.2, "b": 0.2, "c": 0.6}, []
+    weights = {"a": 0.2, "b": 0.2, "c": 0.6}
+    states: list[dict[str, Any]] = []
     for world_size, mix, most in ((ranks[0], two, stop), (ranks[1], joined, 9)):
         before, states = states, []
         for rank in range(world_size):
