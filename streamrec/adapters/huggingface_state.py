@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
+from streamrec.adapters.torch.loader import ignore_masked
 from streamrec.adapters.torch.worker import of_all
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
@@ -52,7 +53,9 @@ class TrainerBatches(IterableDataset[Any]):
             yield {}
         for batch in self._loader:
             # A plain dict: the Trainer makes each batch anew by its class.
-            yield dict(batch)
+            columns = dict(batch)
+            labels = ignore_masked(columns.get("labels"), batch.mask)
+            yield columns if labels is None else {**columns, "labels": labels}
 
 
 def state_callback(loader: Loader) -> Any:

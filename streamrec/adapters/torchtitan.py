@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec.adapters.torch import as_loader
+from streamrec.adapters.torch.loader import ignore_masked
 from streamrec.errors import ConfigError
 from streamrec.streams.ranks import Rank
 from streamrec.suggestions import needs
@@ -81,7 +82,8 @@ class StreamDataLoader(BaseDataLoader):  # type: ignore[misc]
         self._loader = as_loader(stream, inputs=inputs, targets=config.targets, gather=True)
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
-        for inputs, targets in self._loader:
+        for inputs, labels, *mask in self._loader:
+            targets = ignore_masked(labels, *mask or [None])
             for first in range(0, len(targets), self._rows):
                 rows = slice(first, first + self._rows)
                 yield {name: column[rows] for name, column in inputs.items()}, targets[rows]

@@ -61,6 +61,35 @@ def loader_of(
     return loader
 
 
+class TestIgnoreMasked:
+    """For trainers that take no mask."""
+
+    @pytest.mark.parametrize("shape", [(3,), (3, 2)])
+    def test_labels_of_masked_rows_do_not_count(self, shape: tuple[int, ...]) -> None:
+        from streamrec.adapters.torch.loader import ignore_masked
+
+        labels, mask = torch.ones(shape, dtype=torch.int64), torch.tensor([True, False, True])
+        filled = ignore_masked(labels, mask)
+        assert (filled[[0, 2]] == 1).all()
+        assert (filled[1] == torch.nn.CrossEntropyLoss().ignore_index).all()
+        assert ignore_masked(labels, None) is labels
+
+    @pytest.mark.parametrize("labels", [None, [1, 2]])
+    def test_other_labels_are_told(self, labels: Any) -> None:
+        from streamrec.adapters.torch.loader import ignore_masked
+
+        assert ignore_masked(labels, torch.tensor([True, True])) is labels
+        with pytest.warns(UserWarning, match="its loss counts masked rows"):
+            assert ignore_masked(labels, torch.tensor([True, False])) is labels
+
+    def test_a_batch_of_masked_rows_alone_has_no_nan(self) -> None:
+        from streamrec.adapters.torch.loader import ignore_masked
+
+        labels = torch.tensor([1, 2])
+        with pytest.warns(UserWarning, match="where a whole batch is masked"):
+            assert ignore_masked(labels, torch.tensor([False, False])) is labels
+
+
 class TestBatches:
     def test_they_hold_what_the_streams_hold(self, source: str) -> None:
         for batch, tensors in zip(opened(source), as_loader(opened(source)), strict=True):

@@ -127,6 +127,32 @@ class CudaMover(Mover):
         return pinned(tensor).to(self._device, non_blocking=True)
 
 
+IGNORED = -100
+"""The label that losses leave out: the ``ignore_index`` of PyTorch's cross entropy."""
+
+
+def ignore_masked(labels: Any, mask: Tensor | None) -> Any:
+    """Return labels with :data:`IGNORED` in masked rows, for trainers that take no mask.
+
+    Labels that are not a dense tensor of signed integers stay as they are, and so do those of a
+    batch without any other row, whose mean loss would be NaN. A warning then says so.
+    """
+    if mask is None or bool(mask.all()):
+        return labels
+    is_dense = isinstance(labels, torch.Tensor) and not (labels.is_nested or labels.is_sparse)
+    if is_dense and labels.dtype in _SIGNED and bool(mask.any()):
+        return labels.masked_fill(~mask.reshape(-1, *[1] * (labels.ndim - 1)), IGNORED)
+    callers.warn_user(
+        "the trainer takes no mask, so its loss counts masked rows (padding, excluded and damaged "
+        "records) where the labels are not signed integers, or where a whole batch is masked; open "
+        'the stream with remainder="drop"'
+    )
+    return labels
+
+
+_SIGNED = torch.int8, torch.int16, torch.int32, torch.int64
+
+
 PACKAGES = ("lightning.pytorch.loops", "pytorch_lightning.loops")
 FETCHERS = ("fetchers._DataFetcher",)
 EVALUATIONS = ("evaluation_loop._EvaluationLoop", "prediction_loop._PredictionLoop")
