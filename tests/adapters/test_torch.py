@@ -111,7 +111,8 @@ class TestAgree:
         assert (
             RankSummary.from_json(claim_of(source, 1, steps_per_epoch=3, engine="process")) == own
         )
-        assert own.ends == {"epochs": None, "steps_per_epoch": 3, "remainder": None}
+        ends = {"epochs": None, "steps_per_epoch": 3, "remainder": None, "balance": None}
+        assert own.ends == ends
 
     def test_it_must_be_open(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
         fake_torch(monkeypatch, [])
