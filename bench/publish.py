@@ -350,8 +350,6 @@ SUMMARY = (
 SLOWER = (
     Pair("Plain `for`, beside a download in Python", *DISTANT, "for", "download"),
     Pair("Plain `for`, beside curl", *DISTANT, "for", "curl"),
-    Pair("Plain `for`, over TLS", FAR, "remote", f"{STORE}, TLS", "for", "download"),
-    Pair("Engine started ahead", *DISTANT, "for, engine started ahead", "download"),
     Pair(
         "First batch with an engine started ahead",
         *(FAR, "remote", f"{FIRST}, plain", "for, engine started ahead", "for", BEGINNING),
@@ -376,10 +374,6 @@ SLOWER = (
             ("Trainer that never leaves Python", "a thread of Python that never stops", "for"),
             ("The same", "a thread of Python that never stops", "async for"),
         )
-    ),
-    Pair(
-        "Local files of pictures as bytes, a short job",
-        *("the-kernel", "kernel", "from files to batches, images", "sr.open, for", "tf.data, "),
     ),
     Pair("JPEGs of 224 x 224", *PICTURES, "tf.data", "pictures_per_second"),
     Pair("The same, beside a library alone", *PICTURES, "torchvision", "pictures_per_second"),
