@@ -138,7 +138,9 @@ def taken(feed: Any, most: int) -> list[Any]:
 
 
 def test_each_setting_is_here() -> None:
-    assert OTHERS.keys() == DatasetSettings.model_fields.keys()
+    # Those that leave the fingerprint as it is have tests of their own, with feeders.
+    apart = {"balance", "rename"}
+    assert OTHERS.keys() | apart == DatasetSettings.model_fields.keys()
 
 
 def scaled(factor: int) -> Any:
