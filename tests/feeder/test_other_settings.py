@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.config import DatasetSettings, Pack, Window, validate
+from streamrec.config import Balance, DatasetSettings, Pack, Window, validate
 from streamrec.errors import OtherOrder, StreamrecError
 from streamrec.feeder.client.healing import BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
+from tests.cli.support import streamrec as cli
 from tests.feeder.support import serving
-from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,7 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "source": ({}, "part-[012]*"),
     "features": ({}, describe({"x": FEATURES["x"]})),
     "split": ({"source": TFDS_FOLDER, "features": None, "split": "train"}, "train[:50%]"),
+    "rename": ({"features": describe({"y": FEATURES["y"]})}, {"x": "y"}),
     "dtypes": ({}, {"x": "int32"}),
     "batch_size": ({}, 5),
     "shuffle": ({}, True),
@@ -75,6 +76,7 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "on_corrupt": ({}, "skip"),
     "corrupt_budget": (SKIPS, 2),
     "quarantine": ({**SKIPS, "on_corrupt": "quarantine", "quarantine": "kept"}, "kept-elsewhere"),
+    "balance": ({"index": True}, Balance("y")),
     "exclude": ({"index": True}, [("part-0.tfrecord", 9), ("part-3.tfrecord", 2)]),
     "compression": ({}, "none"),
     "memory_budget": ({}, "32MiB"),
@@ -90,7 +92,8 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
 }
 """For each setting the other settings of both feeders, and its value at the second one."""
 
-NAMED = ("dtypes", "features", "filter", "map", "on_corrupt", "transform", "check_crc")
+NAMED = {"balance", "check_crc", "dtypes", "features", "filter", "map"}
+NAMED |= {"on_corrupt", "rename", "transform"}
 """The settings that no fingerprint tells: the error names them."""
 
 
@@ -114,7 +117,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
         values = ({"x": 100 * shard + n, "y": list(range(n % 5 + 1))} for n in range(16))
         data = b"".join(frame(encode_example(value)) for value in values)
         (directory / f"part-{shard}.tfrecord").write_bytes(data)
-    write_index(str(directory / "part-*"), 1000)
+    index = cli("index", f"{directory}/part-*", "--chunk-size", "1000", "--lengths", "y")
+    assert index.code == 0
     return directory
 
 
@@ -138,9 +142,7 @@ def taken(feed: Any, most: int) -> list[Any]:
 
 
 def test_each_setting_is_here() -> None:
-    # Those that leave the fingerprint as it is have tests of their own, with feeders.
-    apart = {"balance", "rename"}
-    assert OTHERS.keys() | apart == DatasetSettings.model_fields.keys()
+    assert OTHERS.keys() == DatasetSettings.model_fields.keys()
 
 
 def scaled(factor: int) -> Any:

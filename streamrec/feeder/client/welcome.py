@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.served import Served
 
 FUNCTIONS = ("filter", "map", "transform")
-CONTENTS = ("length_buckets", "check_crc", "on_corrupt")
+CONTENTS = ("rename", "length_buckets", "check_crc", "on_corrupt")
 
 _COUNT = either(NONE, integer(0))
 _NUMBER = either(NONE, positive)
