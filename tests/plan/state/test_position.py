@@ -206,13 +206,23 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 
 
+MADE_OF = {
+    "order": " (it is made of index, shuffle and ordered)",
+    "global_batch": " (it is made of batch_size x world_size)",
+    "stages": " (it is made of filter, map, pack, window and length_buckets)",
+    "mix": " (it is made of source, weights and exhausted)",
+}
+"""How the message goes on after a field that is not a setting itself."""
+
+
 @pytest.mark.parametrize("name", list(OTHER))
 def test_the_refusal_names_each_setting_and_both_values(name: str) -> None:
     saved = replace(FINGERPRINT, **{name: OTHER[name]})
     with pytest.raises(OtherOrder) as caught:
         FINGERPRINT.check(saved)
     named = f"the state belongs to another order: {name} was {OTHER[name]!r} and is "
-    assert caught.value.message.startswith(f"{named}{getattr(FINGERPRINT, name)!r};")
+    values = f"{named}{getattr(FINGERPRINT, name)!r}{MADE_OF.get(name, '')}"
+    assert caught.value.message.startswith(f"{values}; restore these settings")
 
 
 def test_every_field_is_checked() -> None:
