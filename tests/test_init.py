@@ -17,7 +17,7 @@ from streamrec import errors
 from tests.forked_children import in_forked_child
 
 PUBLIC = [
-    "Arrays", "Batch", "BytesColumn", "BytesList", "Example", "Feature",
+    "Arrays", "Balance", "Batch", "BytesColumn", "BytesList", "Example", "Feature",
     "FeatureList", "FeatureLists", "Features", "FixedLenFeature", "FixedLenSequenceFeature",
     "FloatList", "Image",
     "Int64List", "Pack", "Ragged", "RaggedFeature", "SequenceExample", "ShapedFeature",

@@ -185,8 +185,9 @@ TABLE: Final[Mapping[str, RunStage]] = MappingProxyType(
             noun="the trainer's steps",
             awaited="the loop over the stream: the trainer",
             meaning=(
-                "the client had granted no credit, or the loop over the stream was doing something "
-                "else: the trainer is the bottleneck, as it should be"
+                "the client had granted no credit or read nothing of what was sent, or the loop "
+                "over the stream was doing something else: the trainer is the bottleneck, as it "
+                "should be"
             ),
         ),
     }
