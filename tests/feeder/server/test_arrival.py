@@ -92,6 +92,7 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                 "steps_per_epoch": None,
                 "remainder": None,
                 "contents": {
+                    "rename": None,
                     "length_buckets": None,
                     "check_crc": True,
                     "on_corrupt": "raise",
