@@ -135,12 +135,12 @@ def _folder_dict(folder: TFDSInfo) -> dict[str, Any]:
 
 def _folder_text(folder: TFDSInfo) -> str:
     from streamrec.formats.examples.descriptions import as_python
-    from streamrec.report.words import RECORDS, clip, count_of
+    from streamrec.report.words import RECORDS, clip, quantity
 
     config = f"/{folder.config}" if folder.config else ""
     facts = [("dataset", f"{folder.name}{config} {folder.version}")]
     for name, records in folder.splits.items():
-        facts.append(("split", f"{name}: {count_of(records, *RECORDS)}"))
+        facts.append(("split", f"{name}: {quantity(records, *RECORDS)}"))
     for name, labels in folder.labels.items():
         facts.append(("labels", f"{name}: {_few(labels)}"))
     # The folder's own texts may be anything.

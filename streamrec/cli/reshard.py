@@ -78,14 +78,14 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     with the same bytes. --exclude LIST leaves records out for good; streamrec verify --against
     SOURCE --exclude LIST proves it.
     """
-    from streamrec.report.words import count_of
+    from streamrec.report.words import quantity
 
     datasets, excluded = _write(source, **options)
     if as_json:
         print_json({"datasets": datasets} | ({} if excluded is None else {"excluded": excluded}))
     else:
         templates = [one["template"] for one in datasets]
-        told = [] if excluded is None else [count_of(excluded, "record is", "records are")]
+        told = [] if excluded is None else [quantity(excluded, "record is", "records are")]
         left_out = [f"{count} left out" for count in told]
         lines = [*map(dataset_line, datasets), *left_out, *next_line(templates, options["task"])]
         click.echo("\n".join(lines))

@@ -126,7 +126,7 @@ def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:
 
 
 def _lines(reports: Sequence[ShardReport]) -> list[str]:
-    from streamrec.report.words import RECORDS, count_of, size
+    from streamrec.report.words import RECORDS, quantity, size
 
     lines = []
     for report in reports:
@@ -141,7 +141,7 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
     if any(report.lost or report.unread for report in reports):
         lines.append('with on_corrupt="skip" a stream goes on without what is damaged')
     sums = _sums(reports)
-    counts = count_of(sums["shards"], "shard", "shards"), count_of(sums["records"], *RECORDS)
+    counts = quantity(sums["shards"], "shard", "shards"), quantity(sums["records"], *RECORDS)
     return [*lines, f"{', '.join(counts)}, {size(sums['bytes'])}: {_count(sums['faults'])}"]
 
 
@@ -152,9 +152,9 @@ def _index_lines(index: IndexCheck) -> list[str]:
 
 
 def _count(faults: int) -> str:
-    from streamrec.report.words import count_of
+    from streamrec.report.words import quantity
 
-    return count_of(faults, "fault", "faults") if faults else "no fault"
+    return quantity(faults, "fault", "faults") if faults else "no fault"
 
 
 @click.command()
@@ -295,14 +295,14 @@ def _beside(
 
 
 def _index_text(facts: dict[str, Any]) -> str:
-    from streamrec.report.words import RECORDS, count_of, size
+    from streamrec.report.words import RECORDS, quantity, size
 
-    shards = count_of(facts["shards"], "shard", "shards")
-    chunks = count_of(facts["chunks"], "chunk", "chunks")
-    counts = f"{shards}, {count_of(facts['records'], *RECORDS)}, {chunks}"
+    shards = quantity(facts["shards"], "shard", "shards")
+    chunks = quantity(facts["chunks"], "chunk", "chunks")
+    counts = f"{shards}, {quantity(facts['records'], *RECORDS)}, {chunks}"
     sizes = f"{facts['bytes']:,} bytes for {size(facts['shard_bytes'])}"
     keys = [
-        f"{key['url']}: {count_of(key['values'], 'value', 'values')}; {key['bytes']:,} bytes"
+        f"{key['url']}: {quantity(key['values'], 'value', 'values')}; {key['bytes']:,} bytes"
         for key in facts["keys"]
     ]
     lengths = [

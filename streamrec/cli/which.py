@@ -385,7 +385,7 @@ def print_found(given: Mapping[str, Any], feature: str, path: Path) -> None:
     from streamrec.config import DatasetSettings, validate
     from streamrec.datasets.found_records import find_values
     from streamrec.masking import masked
-    from streamrec.report.words import count_of
+    from streamrec.report.words import quantity
 
     if "source" not in given:
         raise click.UsageError("there is no source; give a URL, or --config FILE")
@@ -394,7 +394,7 @@ def print_found(given: Mapping[str, Any], feature: str, path: Path) -> None:
     for one in found.records:
         line = {"shard": masked(one.shard), "record": one.record, "value": one.values[0]}
         click.echo(json.dumps(line, ensure_ascii=False).encode())
-    records = count_of(len(found.records), "record", "records")
+    records = quantity(len(found.records), "record", "records")
     text = f"{records}; {found.missing:,} of {found.wanted:,} values not found"
     click.echo(text, err=True)
 
@@ -458,7 +458,7 @@ def _audit_json(report: AuditReport) -> Iterator[str]:
 
 
 def _audit_lines(report: AuditReport, *, reads: bool) -> Iterator[str]:
-    from streamrec.report.words import count_of
+    from streamrec.report.words import quantity
 
     for one in report.ranks:
         yield f"rank {one.rank} of {one.world_size}: {', '.join(_audit_facts(one))}"
@@ -470,7 +470,7 @@ def _audit_lines(report: AuditReport, *, reads: bool) -> Iterator[str]:
     if not report.agrees:
         yield "the log does not agree with the settings, or is not complete"
     elif unchecked:
-        steps = count_of(unchecked, "step was", "steps were")
+        steps = quantity(unchecked, "step was", "steps were")
         # What is not compared with --read has no order that a second run would have.
         why = "with ordered=False nothing can be compared" if reads else "add --read for that"
         yield f"nothing is missing, but {steps} not compared; {why}"
@@ -480,9 +480,9 @@ def _audit_lines(report: AuditReport, *, reads: bool) -> Iterator[str]:
 
 def _audit_facts(one: RankReport) -> Iterator[str]:
     """Yield what the log has of a rank."""
-    from streamrec.report.words import count_of
+    from streamrec.report.words import quantity
 
-    yield count_of(one.steps, "step", "steps")
+    yield quantity(one.steps, "step", "steps")
     if one.spans:
         yield f"from {min(one.spans)[0]} to {max(end for _, end in one.spans) - 1}"
     told = {
@@ -494,6 +494,6 @@ def _audit_facts(one: RankReport) -> Iterator[str]:
     }
     yield from (f"{count} {what}" for what, count in told.items() if count)
     if one.masked:
-        yield count_of(one.masked, "masked record", "masked records")
+        yield quantity(one.masked, "masked record", "masked records")
     if one.faults:
-        yield count_of(len(one.faults), "fault", "faults")
+        yield quantity(len(one.faults), "fault", "faults")

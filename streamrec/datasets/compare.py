@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from streamrec.masking import masked
-from streamrec.report.words import count_of
+from streamrec.report.words import quantity
 from streamrec.values.columns import BytesColumn, cut, digests
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _tail(what: str, cursor: _RecordCursor) -> list[str]:
     if not cursor.ready:
         return []
     first = cursor.place()
-    records = count_of(cursor.rest(), "record is", "records are")
+    records = quantity(cursor.rest(), "record is", "records are")
     return [f"{records} {what} at the end, from {first} on"]
 
 
@@ -210,7 +210,7 @@ def _name_differences(
     for what, has, lacks in (("missing", theirs, ours), ("extra", ours, theirs)):
         # A difference of counters keeps positive counts alone: records that one has more often.
         if rest := has.counts - lacks.counts:
-            lines.append(f"{least}{count_of(rest.total(), 'record is', 'records are')} {what}")
+            lines.append(f"{least}{quantity(rest.total(), 'record is', 'records are')} {what}")
             places = chain(*(islice(has.places[key], count) for key, count in rest.items()))
             lines += [f"{place} is {what}" for place in islice(places, MOST_NAMED)]
     return lines

@@ -21,10 +21,10 @@ from streamrec.report.charts import (
 )
 from streamrec.report.verdict import LEAST, longest_stage, on_path
 from streamrec.report.words import (
-    count_of,
     memory,
     money,
     percent,
+    quantity,
     rate,
     seconds,
     setting,
@@ -164,7 +164,7 @@ def _printable(value: Any) -> Any:
 
 def _title(figures: Figures) -> str:
     first, *others = figures.target.urls or [figures.target.kind]
-    return f"{first} and {count_of(len(others), 'other', 'others')}" if others else first
+    return f"{first} and {quantity(len(others), 'other', 'others')}" if others else first
 
 
 def advice_of(verdict: Verdict | None) -> VerdictText:
@@ -361,7 +361,7 @@ def _machine(figures: Figures) -> list[tuple[str, str]]:
     machine = figures.machine
     slow = "" if machine.kernel == "native" else " (slow: build the one in C)"
     return [
-        ("CPU", f"{machine.cpu}, {count_of(machine.cores, 'core', 'cores')}"),
+        ("CPU", f"{machine.cpu}, {quantity(machine.cores, 'core', 'cores')}"),
         ("Memory", memory(machine.memory_bytes)),
         ("System", machine.system),
         ("Python", machine.python),
@@ -407,11 +407,11 @@ def _shade(bytes_per_second: float, best: float) -> str:
 
 
 def _detail(cell: Cell) -> str:
-    at_a_time = count_of(cell.concurrency, "request", "requests")
+    at_a_time = quantity(cell.concurrency, "request", "requests")
     parts = [
         f"{at_a_time} of {size_of_range(cell.range_bytes)} at a time",
         rate(cell.bytes_per_second),
-        f"{count_of(cell.requests, 'request', 'requests')} in {cell.seconds:.1f} s",
+        f"{quantity(cell.requests, 'request', 'requests')} in {cell.seconds:.1f} s",
         f"event loop {percent(cell.loop_busy)} of a core",
     ]
     throttled = [f"{cell.throttled:,} told to slow down"] if cell.throttled else []

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from streamrec.report.words import count_of, memory, percent, seconds
+from streamrec.report.words import memory, percent, quantity, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,7 +170,7 @@ def _columns(
             width=edges[index + 1] - edges[index],
             part=count / most,
             detail=f"{seconds(bounds[index])} to {seconds(bounds[index + 1])}: "
-            f"{count_of(count, 'request', 'requests')}, {percent(count / total)}",
+            f"{quantity(count, 'request', 'requests')}, {percent(count / total)}",
         )
         for index, count in enumerate(counts)
         if count

@@ -24,7 +24,7 @@ RECORDS = "record", "records"
 """The words for one record, and for several."""
 
 
-def count_of(count: int, one: str, many: str) -> str:
+def quantity(count: int, one: str, many: str) -> str:
     """Return a number of things."""
     return f"{count:,} {one if count == 1 else many}"
 

@@ -48,8 +48,8 @@ def test_numbers(function: object, value: float, text: str) -> None:
 
 
 def test_counts() -> None:
-    assert words.count_of(1, "batch", "batches") == "1 batch"
-    assert words.count_of(1200, "batch", "batches") == "1,200 batches"
+    assert words.quantity(1, "batch", "batches") == "1 batch"
+    assert words.quantity(1200, "batch", "batches") == "1,200 batches"
 
 
 def test_foreign_text_is_one_bounded_line() -> None:

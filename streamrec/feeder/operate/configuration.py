@@ -15,7 +15,7 @@ from streamrec.formats.examples.renaming import check_renames
 from streamrec.masking import mask_urls, masked, without_secrets
 from streamrec.pipeline.batch.functions import SETTINGS, Function
 from streamrec.pipeline.dataset import Dataset
-from streamrec.report.words import count_of
+from streamrec.report.words import quantity
 from streamrec.stores.base.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _without_values(excluded: Any) -> Any:
     if not isinstance(excluded, dict):
         return excluded
     return {
-        feature: values if isinstance(values, str) else count_of(len(values), "value", "values")
+        feature: values if isinstance(values, str) else quantity(len(values), "value", "values")
         for feature, values in excluded.items()
     }
 

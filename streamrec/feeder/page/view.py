@@ -13,10 +13,10 @@ from streamrec.report.verdict import Evidence, judge
 from streamrec.report.words import (
     clip,
     clock,
-    count_of,
     duration,
     memory,
     percent,
+    quantity,
     rate,
     seconds,
     size,
@@ -90,7 +90,7 @@ def _buffers(snapshot: Mapping[str, Any]) -> Fill:
 
 def _ready(snapshot: Mapping[str, Any]) -> Fill:
     now = _add_up_now(snapshot)
-    batches = count_of(now.get("batches_ready", 0), "batch", "batches")
+    batches = quantity(now.get("batches_ready", 0), "batch", "batches")
     return Fill(f"{batches}, {memory(now.get('bytes_ready', 0))}")
 
 
@@ -100,7 +100,7 @@ def _throughput(snapshot: Mapping[str, Any]) -> Fill:
 
 
 def _clients(snapshot: Mapping[str, Any]) -> Fill:
-    return Fill(count_of(len(snapshot["subscriptions"]), "subscription", "subscriptions"))
+    return Fill(quantity(len(snapshot["subscriptions"]), "subscription", "subscriptions"))
 
 
 _FILLS: Final[Mapping[Box, Callable[[Mapping[str, Any]], Fill]]] = {
@@ -262,7 +262,7 @@ def view_of(snapshot: Mapping[str, Any]) -> View:
 
 
 def _workers(ready: int, lost: int) -> str:
-    text = count_of(ready, "worker", "workers")
+    text = quantity(ready, "worker", "workers")
     return f"{text} ({lost:,} lost)" if lost else text
 
 
