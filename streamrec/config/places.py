@@ -169,12 +169,21 @@ def command_for(verb: str, settings: Mapping[str, Any], *options: str) -> str:
     source, index, split = (settings.get(name) for name in ("source", "index", "split"))
     sources = [source] if isinstance(source, str) else source
     is_short = isinstance(sources, list) and len(sources) <= MOST_SOURCES
-    words = [shlex.quote(masked(one)) for one in sources] if is_short and sources else ["URL"]
-    if isinstance(split, str):
-        words += ["--split", shlex.quote(split)]
+    words, behind = ["URL"], ""
+    if is_short and sources:
+        words = [shlex.quote(masked(one)) for one in sources]
+    if split and verb != "index":
+        words += [
+            "--set",
+            shlex.quote(f"split={split}") if isinstance(split, str) else "split=SPLIT",
+        ]
+    elif split:  # which has an index of its own, without slices
+        is_single = isinstance(split, str) and split != "all" and "+" not in split
+        words += ["--split", split.partition("[")[0] if is_single else "SPLIT"]
+        behind = "" if is_single else " for each split"
     if verb == "index" and isinstance(index, str):
         words += ["--output", shlex.quote(masked(index))]
-    return f"`{' '.join(['streamrec', verb, *words, *options])}`"
+    return f"`{' '.join(['streamrec', verb, *words, *options])}`{behind}"
 
 
 HALF_CHARACTER = "half of a surrogate pair, which no name can hold; correct it"

@@ -165,12 +165,10 @@ def find_values(settings: DatasetSettings, feature: str, values: Collection[str]
     source = settings.source
     if isinstance(source, dict):
         raise ConfigError("values are looked for in one source, not in a mix; give its URL")
-    options = settings.storage_options
-    feature, dtype = typed_feature(
-        source, feature, compression=settings.compression, storage_options=options
-    )
+    read = settings.model_dump(include={"split", "compression", "storage_options"})
+    feature, dtype = typed_feature(source, feature, **read)
     wanted = {value_of(text, feature, dtype) for text in values}
-    read = settings.model_dump(include={"compression", "storage_options", "on_corrupt"})
+    read["on_corrupt"] = settings.on_corrupt
     spec = {feature: RaggedFeature(dtype)}
     found: list[FoundRecord] = []
     with open_stream(source, spec, batch_size=RECORDS_AT_ONCE, engine="thread", **read) as stream:

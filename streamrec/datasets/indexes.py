@@ -291,6 +291,7 @@ def typed_feature(
     feature: str,
     types: Sequence[str] = TYPES,
     *,
+    split: str | None = None,
     compression: str | None = "auto",
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[str, str]:
@@ -303,7 +304,9 @@ def typed_feature(
     if given in types:
         return name, given
     source = source if isinstance(source, str) else list(source)
-    inferred = infer_features(source, compression=compression, storage_options=storage_options)
+    inferred = infer_features(
+        source, split=split, compression=compression, storage_options=storage_options
+    )
     later = f"if later records have it, give its type, as {feature}:{types[0]}"
     if feature not in inferred:
         raise ConfigError(

@@ -23,6 +23,7 @@ from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.terms.memory_needs import NO_CEILING
 from streamrec.pipeline.terms.run_plan import RunPlan
+from streamrec.pipeline.tfds_folder import Listed
 from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import in_thread, let_pass
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.exclusions import Exclusions
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.plan.order.record_order import Order
-    from streamrec.plan.order.shard_order import ShardPart
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.position import Position
@@ -60,8 +60,7 @@ class Dataset:
         objects: The shards in their order, as often as they are named; in a mix, one component
             after the other.
         index: The index of the shards; ``None``: the order is by shard.
-        counts: In a mix, the number of shards of each component.
-        parts: The records of each shard, if the source says them; empty: all that they have.
+        listed: The shards of each component of a mix, with the records that splits name.
         is_inferred: True if the features follow from some of the records.
         excluded: The records that are never delivered.
         lengths: The lengths of all records, by which rows are dealt; ``None``: they are not.
@@ -74,19 +73,20 @@ class Dataset:
         objects: Sequence[ObjectInfo],
         *,
         index: Index | None = None,
-        counts: Sequence[int] = (),
-        parts: Sequence[ShardPart] = (),
+        listed: Sequence[Listed] = (),
         is_inferred: bool = False,
         excluded: Exclusions | None = None,
         lengths: RecordLengths | None = None,
     ) -> None:
+        self._listed = listed or [Listed(objects)]
+        parts = [own for one in self._listed for own in one.parts]
         check_pictures(settings)
         check_parts(settings, parts)
         functions = Functions.of(settings)
         check_mapped(settings, functions)
         self._settings = settings
         self._stores = stores
-        self._index, self._counts = index, counts or [len(objects)]
+        self._index = index
         self.objects = objects
         self.shards = tuple(info.url for info in objects)
         self._identity = Identity(
@@ -94,7 +94,7 @@ class Dataset:
             functions,
             shards=self.shards,
             index=index,
-            counts=self._counts,
+            counts=[len(one.objects) for one in self._listed],
             parts=parts,
         )
         self.lanes = self._identity.lanes
@@ -179,7 +179,7 @@ class Dataset:
         from streamrec.pipeline.excluded_keys import records_with
 
         found = await records_with(
-            self._settings, self._stores, self.objects, self._index, self._counts, feature, [value]
+            self._settings, self._stores, self._index, self._listed, feature, [value]
         )
         return [(shard, number) for shard, own in found.items() for number in own.tolist()]
 

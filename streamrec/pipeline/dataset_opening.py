@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.pipeline.terms.exclusions import Exclusions
-    from streamrec.plan.order.shard_order import ShardPart
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.processes.fetch_processes import FetchProcesses
 
@@ -59,10 +58,8 @@ class Findings:
     """The shards in their order; in a mix, one component after the other."""
     index: Index | None
     """The entries of these shards in the index; ``None``: the settings name none."""
-    counts: Sequence[int]
-    """The number of shards of each component of a mix; else that of all."""
-    parts: Sequence[ShardPart]
-    """The records of each shard that the splits of TFDS folders name; empty: no split is named."""
+    listed: Sequence[Listed]
+    """The shards of each component of a mix; else of the only source."""
     is_inferred: bool
     """True if the features follow from some of the records."""
     excluded: Exclusions | None
@@ -132,14 +129,12 @@ async def _find_in(
         features = narrow(settings.features, dtype_names(settings.dtypes))
         settings = settings.model_copy(update={"features": features})
     stores.indexes.clear()  # each may have a GB
-    counts = [len(part.objects) for part in parts]
     return Findings(
         settings=settings,
         stores=stores,
         objects=objects,
         index=index,
-        counts=counts,
-        parts=[own for part in parts for own in part.parts],
+        listed=parts,
         is_inferred=is_inferred,
         excluded=await _read_excluded(settings, stores, objects, index, parts),
         lengths=await _read_lengths(settings, stores, objects, index),
@@ -185,8 +180,7 @@ async def _read_excluded(
     if listed is None:
         return None
     if isinstance(listed, dict):
-        counts = [len(part.objects) for part in parts]
-        return await excluded_by_keys(settings, stores, objects, index, counts)
+        return await excluded_by_keys(settings, stores, index, parts)
     named, place = name_pairs(listed) if isinstance(listed, list) else iter(()), "exclude"
     if isinstance(listed, str):
         async with limit_time(settings, "reading the list of excluded records", listed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,13 +22,13 @@ from streamrec.stores.base.protocol import in_thread
 from streamrec.stores.open import import_stores, read_beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.shards.index import Index, ShardEntry
-    from streamrec.stores.base.protocol import ObjectInfo
+    from streamrec.pipeline.tfds_folder import Listed
     from streamrec.stores.open import Stores
 
     Numbers = npt.NDArray[np.int64]
@@ -39,18 +39,16 @@ log = logging.getLogger("streamrec.pipeline")
 async def excluded_by_keys(
     settings: DatasetSettings,
     stores: Stores,
-    objects: Sequence[ObjectInfo],
     index: Index | None,
-    counts: Sequence[int],
+    listed: Sequence[Listed],
 ) -> Exclusions:
     """Find the records of the values that ``exclude`` names by feature.
 
     Args:
         settings: The dataset's settings.
         stores: The stores, one of which has the indexes.
-        objects: The shards.
         index: The index of the shards; ``None``: the settings name none.
-        counts: The number of shards of each component of a mix; else that of all.
+        listed: The shards of each component of a mix; else of the only source.
 
     Raises:
         ConfigError: There is no index, or a value is not one of its feature.
@@ -61,7 +59,7 @@ async def excluded_by_keys(
     assert isinstance(settings.exclude, dict)
     for feature, given in settings.exclude.items():
         values = await _values(settings, stores, given) if isinstance(given, str) else given
-        records = await records_with(settings, stores, objects, index, counts, feature, values)
+        records = await records_with(settings, stores, index, listed, feature, values)
         for shard, numbers in records.items():
             found[shard] = np.union1d(found.get(shard, np.empty(0, np.int64)), numbers)
     return Exclusions(found, "exclude")
@@ -70,9 +68,8 @@ async def excluded_by_keys(
 async def records_with(
     settings: DatasetSettings,
     stores: Stores,
-    objects: Sequence[ObjectInfo],
     index: Index | None,
-    counts: Sequence[int],
+    listed: Sequence[Listed],
     feature: str,
     values: Sequence[str | int],
 ) -> dict[int, Numbers]:
@@ -88,20 +85,31 @@ async def records_with(
             f"{command_for('index', own, '--key', feature)} and set index=True, or list the "
             f"records with {command_for('which', own, '--key', feature, '--values FILE')}"
         )
-    if settings.split is not None:
-        raise ConfigError(
-            f"the records with a value of {feature!r} are not looked up in a TFDS folder; list "
-            "them as pairs of a shard and a number"
-        )
     found: dict[int, Numbers] = {}
-    for first, last in pairwise(accumulate(counts, initial=0)):
-        urls = [info.url for info in objects[first:last]]
-        keys, url = await _read_keys(settings, stores, urls, feature)
-        entries = index.entries[first:last]
-        again = command_for("index", vars(settings), "--key", feature)
-        some = await in_thread(partial(_find, keys, url, entries, urls, values, again))
-        found |= {first + shard: numbers for shard, numbers in some.items()}
-    return found
+    again = command_for("index", vars(settings), "--key", feature)
+    firsts = accumulate((len(one.objects) for one in listed[:-1]), initial=0)
+    for first, one in zip(firsts, listed, strict=True):
+        # The index of a split describes all of its shards, and these may be a few of them.
+        for whole in one.wholes or [one.objects]:
+            urls = [info.url for info in whole]
+            keys, url = await _read_keys(settings, stores, urls, feature)
+            named = {*urls}
+            entries = {
+                (number, info.url): index.entries[number]
+                for number, info in enumerate(one.objects, first)
+                if info.url in named
+            }
+            some = await in_thread(partial(_find, keys, url, entries, values, again))
+            found |= {n: _within(numbers, one, n - first) for n, numbers in some.items()}
+    return {shard: numbers for shard, numbers in found.items() if len(numbers)}
+
+
+def _within(numbers: Numbers, listed: Listed, shard: int) -> Numbers:
+    """Return the numbers of those records of a shard that the split names."""
+    if not listed.parts:
+        return numbers
+    first, records, _ = listed.parts[shard]
+    return numbers[(first <= numbers) & (numbers < first + records)]
 
 
 async def _read_keys(
@@ -171,14 +179,18 @@ async def read_companion(
 def _find(
     keys: KeyIndex,
     url: str,
-    entries: Sequence[ShardEntry],
-    urls: Sequence[str],
+    entries: Mapping[tuple[int, str], ShardEntry],
     values: Iterable[str | int],
     again: str,
 ) -> dict[int, Numbers]:
     """Find the records of some shards, which may be fewer than the index has.
 
-    An index that is stale is written again by the command ``again``.
+    Args:
+        keys: The index of the key.
+        url: Its URL.
+        entries: The entry of each shard in the index of the dataset, by its number and URL.
+        values: The values.
+        again: The command that writes a stale index again.
     """
     wanted = [value_of(value, keys.feature, keys.dtype) for value in values]
     shards, records, missing = keys.find(wanted)
@@ -188,7 +200,7 @@ def _find(
             missing, len({*wanted}), keys.feature, masked(url),
         )  # fmt: skip
     found: dict[int, Numbers] = {}
-    for number, (entry, shard_url) in enumerate(zip(entries, urls, strict=True)):
+    for (number, shard_url), entry in entries.items():
         own = keys.shard_of(entry)
         if own is None:
             raise StaleIndex(

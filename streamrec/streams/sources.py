@@ -100,6 +100,7 @@ async def _split_shards(folder: str, split: str, options: Mapping[str, Any]) -> 
 def infer_features(
     source: Source,
     *,
+    split: str | None = None,
     compression: str | None = "auto",
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, FeatureSpec]:
@@ -111,6 +112,7 @@ def infer_features(
 
     Args:
         source: As for ``streamrec.open``.
+        split: As for ``streamrec.open``.
         compression: As for ``streamrec.open``.
         storage_options: fsspec's, for the source's filesystem.
 
@@ -121,6 +123,7 @@ def infer_features(
     """
     values: dict[str, Any] = {
         "source": source_texts(source),
+        "split": split,
         "compression": compression,
         "storage_options": options_of(storage_options),
     }

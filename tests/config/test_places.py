@@ -70,7 +70,16 @@ def test_what_is_escaped_is_a_name_again(name: str) -> None:
         ({}, "`streamrec index URL --key id`"),
         (
             {"source": "x", "index": True, "split": "a+b"},
-            "`streamrec index x --split a+b --key id`",
+            "`streamrec index x --split SPLIT --key id` for each split",
+        ),
+        (
+            {"source": "x", "split": "all"},
+            "`streamrec index x --split SPLIT --key id` for each split",
+        ),
+        ({"source": "x", "split": "a[:9%]"}, "`streamrec index x --split a --key id`"),
+        (
+            {"source": {"w": "a"}, "split": {"w": "b"}},
+            "`streamrec index URL --split SPLIT --key id` for each split",
         ),
         ({"source": "x", "index": "y.i"}, "`streamrec index x --output y.i --key id`"),
         ({"source": "http://me:secret@h/x"}, "`streamrec index http://h/x --key id`"),
@@ -78,3 +87,12 @@ def test_what_is_escaped_is_a_name_again(name: str) -> None:
 )
 def test_the_command_for_a_source(settings: dict[str, Any], command: str) -> None:
     assert command_for("index", settings, "--key", "id") == command
+
+
+@pytest.mark.parametrize(
+    ("split", "given"),
+    [("a", "split=a"), ("a[:9%]+b", "'split=a[:9%]+b'"), ({"w": "b"}, "split=SPLIT")],
+)
+def test_the_command_for_a_split_without_an_index(split: object, given: str) -> None:
+    command = command_for("which", {"source": "x", "split": split}, "--key", "id")
+    assert command == f"`streamrec which x --set {given} --key id`"

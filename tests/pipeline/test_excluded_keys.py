@@ -14,6 +14,7 @@ from streamrec.cli.program import program
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, MalformedIndex, ObjectNotFound, StaleIndex
 from tests.feeder.support import serving
+from tests.pipeline.made_folders import LENGTHS, make_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +143,30 @@ def test_in_a_mix(source: str, tmp_path: Path) -> None:
     assert seen
     assert not any(has(number, {"eve"}) for number in seen)
     assert len({*seen}) < len(seen)
+
+
+@pytest.mark.parametrize("split", ["train[50%:]", "test+train[1:9]+train[5:]"])
+def test_in_a_tfds_folder(tmp_path: Path, split: str) -> None:
+    folder = make_folder(tmp_path, size=40)
+    given = {"split": split, **THREAD, "lanes": 3}
+    exclude = {"label": [1], "id": [4, 1000, 2000]}
+    for name in LENGTHS:
+        run("index", str(folder), "--split", name, "--key", "label", "--key", "id")
+    with sr.open(folder, **given) as stream:
+        whole = ids(stream)
+    with sr.open(folder, **given, exclude=exclude) as stream:
+        seen = ids(stream)
+    assert seen == [number for number in whole if number % 2 == 0 and number not in (4, 1000)]
+    found = sr.which(folder, find={"label": 1}, **given)
+    every = [place for place in sr.which(folder, range(9), **given) if place.epoch == 0]
+    values = tmp_path / "values.txt"
+    values.write_text("1\n")
+    lines = run(
+        "which", str(folder), "--set", f"split={split}", "--key", "label", "--values", str(values)
+    )
+    listed = {(line["shard"], line["record"]) for line in map(json.loads, lines.splitlines()[:-1])}
+    assert found == [place for place in every if (place.shard, place.record) in listed]
+    assert len(found) == sum(number % 2 for number in whole)
 
 
 def test_the_steps_of_a_value(source: str) -> None:
