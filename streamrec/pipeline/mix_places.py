@@ -39,20 +39,8 @@ SINGLE_AT_ONCE = 1024
 _NOTHING = np.empty(0, np.uint8)
 
 
-class MixSteps:
-    """The rows of the steps of one rank of a mix.
-
-    Args:
-        dataset: The dataset.
-        batch_size: Records per batch; ``None``: single records.
-        rank: The rank.
-        world_size: The number of ranks.
-        point: The place where the run began or stands.
-
-    Raises:
-        ConfigError: The settings contradict each other.
-        StateError: The state is not of this dataset.
-    """
+class MixDeliveries:
+    """The places of one rank's records in a mix; arguments and errors as of RankDeliveries."""
 
     def __init__(
         self,
@@ -63,7 +51,7 @@ class MixSteps:
         world_size: int,
         point: ResumePoint,
     ) -> None:
-        self._dataset, self._batch_size = dataset, batch_size
+        self._dataset, self._rank, self._batch_size = dataset, rank, batch_size
         self._memory = dataset.memory(world_size)
         start = dataset.position(batch_size, rank, world_size, point)
         self._plan = dataset.plan(start, batch_size, self._memory)
@@ -98,6 +86,31 @@ class MixSteps:
                 return
             following = plan.next_run(replace(plan.position, step=step))
             plan = self._dataset.plan(following, self._batch_size, self._memory)
+
+    def of_steps(self, steps: range) -> Iterator[DeliveredRecord]:
+        """Yield the places of the records of these steps, in their order."""
+        check_begin(steps.start, self.step)
+        for rows in self.rows(steps):
+            yield from places_of(self._dataset, self._rank, rows, self.order)
+
+    def of_records(
+        self, records: Sequence[tuple[int, int]], steps: range
+    ) -> Iterator[DeliveredRecord]:
+        """Yield the places, in these steps, of some records: pairs of a shard and a number in it.
+
+        Raises:
+            ConfigError: A shard has no such record.
+        """
+        order, shards = self.order, self._dataset.shards
+        for shard, record in records:
+            check_record(order, shard, record, shards[shard])
+        wanted = {(shards[shard], record) for shard, record in records}
+        numbers = order.record_numbers(*np.array(records, np.int64).reshape(-1, 2).T)
+        check_begin(steps.start, self.step)
+        for rows in self.rows(steps):
+            if np.isin(rows.records, numbers).any():
+                places = places_of(self._dataset, self._rank, rows, order)
+                yield from (place for place in places if (place.shard, place.record) in wanted)
 
     def _rows(self, plan: RunPlan, step: int, chunk: Chunk) -> Delivered:
         rows, count = chunk.rows, len(chunk)
@@ -171,45 +184,3 @@ class IndexReader:
         nothing = np.zeros(max(0, end - first), np.int64)
         block = RecordBlock(_NOTHING, nothing, nothing, extent.shard, first, base=extent.begin)
         return RecordSpan.of(extent, block)
-
-
-class MixDeliveries:
-    """The places of one rank's records in a mix; arguments and errors as of RankDeliveries."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int | None,
-        *,
-        rank: int,
-        world_size: int,
-        point: ResumePoint,
-    ) -> None:
-
-        self._dataset, self._rank = dataset, rank
-        self._steps = MixSteps(dataset, batch_size, rank=rank, world_size=world_size, point=point)
-
-    def of_steps(self, steps: range) -> Iterator[DeliveredRecord]:
-        """Yield the places of the records of these steps, in their order."""
-        check_begin(steps.start, self._steps.step)
-        for rows in self._steps.rows(steps):
-            yield from places_of(self._dataset, self._rank, rows, self._steps.order)
-
-    def of_records(
-        self, records: Sequence[tuple[int, int]], steps: range
-    ) -> Iterator[DeliveredRecord]:
-        """Yield the places, in these steps, of some records: pairs of a shard and a number in it.
-
-        Raises:
-            ConfigError: A shard has no such record.
-        """
-        order, shards = self._steps.order, self._dataset.shards
-        for shard, record in records:
-            check_record(order, shard, record, shards[shard])
-        wanted = {(shards[shard], record) for shard, record in records}
-        numbers = order.record_numbers(*np.array(records, np.int64).reshape(-1, 2).T)
-        check_begin(steps.start, self._steps.step)
-        for rows in self._steps.rows(steps):
-            if np.isin(rows.records, numbers).any():
-                places = places_of(self._dataset, self._rank, rows, order)
-                yield from (place for place in places if (place.shard, place.record) in wanted)

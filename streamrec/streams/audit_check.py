@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.dataset_places import RankDeliveries
-    from streamrec.pipeline.mix_places import MixSteps
+    from streamrec.pipeline.mix_places import MixDeliveries
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.streams.audit_part import LoggedStep, Stretch
 
@@ -413,9 +413,9 @@ class Again:
         rank, world_size = part.header["rank"], part.header["world_size"]
         whose = {"rank": rank, "world_size": world_size, "point": stretch.point}
         if dataset.components is not None:
-            from streamrec.pipeline.mix_places import MixSteps
+            from streamrec.pipeline.mix_places import MixDeliveries
 
-            mix = MixSteps(dataset, size, **whose)
+            mix = MixDeliveries(dataset, size, **whose)
             mix.fingerprint.check(part.fingerprint, "the log")
             found = _taken(stretch, _mixed(mix, stretch))
         else:
@@ -488,7 +488,7 @@ def _taken(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator
             yield entry, rows[:, (rows[0] >= first) & (rows[0] < end)]
 
 
-def _mixed(mix: MixSteps, stretch: Stretch) -> Iterator[tuple[int, Numbers]]:
+def _mixed(mix: MixDeliveries, stretch: Stretch) -> Iterator[tuple[int, Numbers]]:
     for rows in mix.rows(range(stretch.step, stretch.end)):
         yield int(rows.steps[-1]) + 1, numbers_of(rows, mix.order)
 
