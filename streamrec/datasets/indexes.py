@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from streamrec.stores.open import Stores
     from streamrec.values.columns import Ragged
     from streamrec.values.record_rows import RecordBlock
+
+    Numbers = npt.NDArray[np.int64]
 
 AGAIN = "write the index again with `streamrec index`"
 FRAME = HEADER + FOOTER
@@ -173,8 +176,8 @@ def _share_a_directory(urls: Sequence[str]) -> bool:
     return len(places) == 1 == len({split_chain(url).after for url in urls})
 
 
-class KeyCollector:
-    """A collector of the values of a feature in a shard, from the shard's blocks in order.
+class FeatureCollector(ABC):
+    """A collector of a feature of a shard's records, from the shard's blocks in order.
 
     Args:
         url: The shard, for errors.
@@ -182,13 +185,14 @@ class KeyCollector:
         dtype: The type of its values.
     """
 
+    DTYPE: ClassVar[np.dtype[Any]]
+
     def __init__(self, url: str, feature: str, dtype: str) -> None:
         self._url, self._feature = url, feature
         plain = describe({feature: RaggedFeature(dtype)})
         assert isinstance(plain, dict)
         self._parser = parser_of(plain)
-        self._hashes = [np.empty(0, HASH)]
-        self._records = [np.empty(0, np.int64)]
+        self._parts: list[tuple[npt.NDArray[Any], Numbers]] = []
 
     def add(self, block: RecordBlock) -> None:
         """Look at the shard's next block of records.
@@ -197,14 +201,42 @@ class KeyCollector:
             DataError: A record is not an Example, or has another type of values.
         """
         column: Any = self._parser.parse(RecordRows.from_block(block), lambda _: self._url)
-        ragged = column[self._feature]
-        self._hashes.append(hashes_of(values_of(ragged)))
-        counts = np.diff(ragged.row_splits)
-        self._records.append(np.repeat(np.arange(len(block)) + block.first_ordinal, counts))
+        self._parts.append(self._take(column[self._feature], block))
 
-    def collected(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
-        """Return the hash of each value, and the number of its record."""
-        return np.concatenate(self._hashes), np.concatenate(self._records)
+    @abstractmethod
+    def _take(self, ragged: Ragged, block: RecordBlock) -> tuple[npt.NDArray[Any], Numbers]:
+        """Return what is collected of a block."""
+
+    def collected(self) -> tuple[npt.NDArray[Any], Numbers]:
+        """Return both columns of the shard."""
+        nothing = np.empty(0, self.DTYPE), np.empty(0, np.int64)
+        first, second = zip(nothing, *self._parts, strict=True)
+        return np.concatenate(first), np.concatenate(second)
+
+
+class KeyCollector(FeatureCollector):
+    """A collector of the hash of each value, and the number of its record."""
+
+    DTYPE = HASH
+
+    def _take(self, ragged: Ragged, block: RecordBlock) -> tuple[npt.NDArray[Any], Numbers]:
+        records = np.arange(len(block)) + block.first_ordinal
+        return hashes_of(values_of(ragged)), np.repeat(records, np.diff(ragged.row_splits))
+
+
+class LengthCollector(FeatureCollector):
+    """A collector of the length of each record, and its bytes with the frame.
+
+    The length is the number of a record's values of a feature; of bytes, their bytes.
+    """
+
+    DTYPE = np.dtype(np.int64)
+
+    def _take(self, ragged: Ragged, block: RecordBlock) -> tuple[npt.NDArray[Any], Numbers]:
+        splits = ragged.row_splits
+        if isinstance(ragged.values, BytesColumn):
+            splits = ragged.values.offsets[splits]
+        return np.diff(splits), block.lengths + FRAME
 
 
 def values_of(column: Ragged) -> list[Value]:
@@ -228,43 +260,6 @@ def key_indexes(
         KeyIndex.of(feature, dtype, index.entries, [each[n].collected() for each in collectors])
         for n, (feature, dtype) in enumerate(types.items())
     ]
-
-
-class LengthCollector:
-    """A collector of the lengths of a feature in a shard, from the shard's blocks in order.
-
-    Args:
-        url: The shard, for errors.
-        feature: The feature. The length of a record is the number of its values; of bytes, their
-            bytes.
-        dtype: The type of its values.
-    """
-
-    def __init__(self, url: str, feature: str, dtype: str) -> None:
-        self._url, self._feature = url, feature
-        plain = describe({feature: RaggedFeature(dtype)})
-        assert isinstance(plain, dict)
-        self._parser = parser_of(plain)
-        self._lengths = [np.empty(0, np.int64)]
-        self._sizes = [np.empty(0, np.int64)]
-
-    def add(self, block: RecordBlock) -> None:
-        """Look at the shard's next block of records.
-
-        Raises:
-            DataError: A record is not an Example, or has another type of values.
-        """
-        column: Any = self._parser.parse(RecordRows.from_block(block), lambda _: self._url)
-        ragged = column[self._feature]
-        splits = ragged.row_splits
-        if isinstance(ragged.values, BytesColumn):
-            splits = ragged.values.offsets[splits]
-        self._lengths.append(np.diff(splits))
-        self._sizes.append(block.lengths + FRAME)
-
-    def collected(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the length of each record, and its bytes with the frame."""
-        return np.concatenate(self._lengths), np.concatenate(self._sizes)
 
 
 def length_indexes(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 import struct
+from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -39,11 +40,8 @@ TYPES = ("int64", "bytes")
 """The types of values, by their numbers in the layout."""
 LARGEST = 1 << 30
 """The most bytes of such an index, which has then 53 million values. A larger one is not read."""
-MAGIC = b"STRMRKEY"
 VERSION = 1
 HASH = np.dtype([("high", "<u8"), ("low", "<u8")])
-_HEAD = struct.Struct("<8sIIQQQ")
-"""Magic, version, type of the values, shards, values, bytes of text."""
 _DIGEST = 16
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,40}\s*")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -127,18 +125,137 @@ def stamp_of(entry: ShardEntry) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class KeyIndex:
-    """The values of a feature, and the records that have them."""
+class FeatureIndex(ABC):
+    """An index of a feature, which stands beside the index of a dataset: of its records or values.
+
+    Its layout begins with a head, and the columns of the shards; at its end stand the names, and a
+    digest of all before.
+    """
+
+    MAGIC: ClassVar[bytes]
+    HEAD: ClassVar[struct.Struct]
+    """Magic, version, numbers of the kind, bytes of text."""
+    ABOUT: ClassVar[str]
+    OPTION: ClassVar[str]
+    """The option of ``streamrec index`` that writes it."""
 
     feature: str
-    dtype: str
-    """``"int64"`` or ``"bytes"``."""
     names: tuple[str, ...]
     """The shards, named as in the index of the dataset."""
     stamps: tuple[int, ...]
     """What an index said of each shard: see :func:`stamp_of`."""
     counts: tuple[int, ...]
     """The records of each shard."""
+
+    @cached_property
+    def _shards(self) -> Mapping[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def _firsts(self) -> Numbers:
+        return np.array([0, *accumulate(self.counts)], np.int64)
+
+    def shard_of(self, entry: ShardEntry) -> int | None:
+        """Return the number of a shard here; ``None``: it has another content, or is not here."""
+        number = self._shards.get(entry.name)
+        return number if number is not None and self.stamps[number] == stamp_of(entry) else None
+
+    @abstractmethod
+    def encode(self) -> bytes:
+        """Serialize the index."""
+
+    def _encode(self, numbers: Sequence[int], *columns: npt.NDArray[Any]) -> bytes:
+        """Serialize the numbers of the head, what all kinds have, and the columns of this one."""
+        # A file's name need not be UTF-8: Python holds other bytes as surrogates.
+        names = [name.encode(errors="surrogateescape") for name in (*self.names, self.feature)]
+        text = b"".join(names)
+        shards = (
+            np.array(self.counts, "<i8"),
+            np.array(self.stamps, "<u8"),
+            np.array([len(name) for name in names[:-1]], "<u4"),
+        )
+        arrays = (column.tobytes() for column in (*shards, *columns))
+        head = self.HEAD.pack(self.MAGIC, VERSION, *numbers, len(text))
+        body = b"".join((head, *arrays, text))
+        return body + blake2b(body, digest_size=_DIGEST).digest()
+
+    @classmethod
+    def parse(cls, data: bytes, *, url: str) -> Self:
+        """Parse the bytes that :meth:`encode` gave.
+
+        Raises:
+            MalformedIndex: The bytes are not such an index, are damaged, or of a later version.
+        """
+        try:
+            return cls._parse(*cls._open(data))
+        except (ValueError, OverflowError):
+            raise MalformedIndex(
+                f"this is not {cls.ABOUT}, or it is damaged; write it again with `streamrec index "
+                f"{cls.OPTION} FEATURE`",
+                url=url,
+            ) from None
+
+    @classmethod
+    def _open(cls, data: bytes) -> tuple[Any, ...]:
+        """Return all but the digest, and the numbers of the head."""
+        if len(data) < cls.HEAD.size + _DIGEST:
+            raise ValueError
+        magic, version, *numbers = cls.HEAD.unpack_from(data)
+        body = data[:-_DIGEST]
+        digest = blake2b(body, digest_size=_DIGEST).digest()
+        if (magic, version, digest) != (cls.MAGIC, VERSION, data[-_DIGEST:]):
+            raise ValueError
+        return body, *numbers
+
+    @classmethod
+    @abstractmethod
+    def _parse(cls, body: bytes, *numbers: int) -> Self:
+        """Parse all but the digest; ``numbers`` are those of the head, bytes of text the last."""
+
+    @classmethod
+    def _columns(
+        cls, body: bytes, *columns: tuple[npt.DTypeLike, int]
+    ) -> tuple[list[npt.NDArray[Any]], bytes]:
+        """Return the columns behind the head, each of a type and a length, and the rest.
+
+        Raises:
+            ValueError: The lengths are more than there is.
+        """
+        # Each takes 4 bytes at least, so that no array below is larger than the object.
+        if max(length for _, length in columns) > len(body) // 4:
+            raise ValueError
+        arrays, at = [], cls.HEAD.size
+        for dtype, length in columns:
+            arrays.append(np.frombuffer(body, dtype, length, at))
+            at += arrays[-1].nbytes
+        return arrays, body[at:]
+
+
+def texts_of(text: bytes, nbytes: int, lengths: Sequence[int]) -> tuple[tuple[str, ...], str]:
+    """Return the names of the shards, and of the feature, from their bytes.
+
+    Raises:
+        ValueError: The lengths are more than there is.
+    """
+    bounds = [0, *accumulate(lengths)]
+    if not len(text) == nbytes >= bounds[-1]:
+        raise ValueError
+    names = (text[a:b].decode(errors="surrogateescape") for a, b in pairwise(bounds))
+    return tuple(names), text[bounds[-1] :].decode()
+
+
+@dataclass(frozen=True, eq=False)
+class KeyIndex(FeatureIndex):
+    """The values of a feature, and the records that have them."""
+
+    MAGIC = b"STRMRKEY"
+    HEAD = struct.Struct("<8sIIQQQ")
+    """With the type of the values, the shards and the values."""
+    ABOUT = "the index of a key"
+    OPTION = "--key"
+
+    dtype: str
+    """``"int64"`` or ``"bytes"``."""
     hashes: Hashes
     """``HASH [values]``, ascending."""
     records: Numbers
@@ -169,28 +286,9 @@ class KeyIndex:
         numbers = [part + first for (_, part), first in zip(parts, firsts, strict=True)]
         records = np.concatenate([np.empty(0, np.int64), *numbers])
         order = np.lexsort((records, hashes["low"], hashes["high"]))
-        return cls(
-            feature,
-            dtype,
-            tuple(entry.name for entry in entries),
-            tuple(map(stamp_of, entries)),
-            counts,
-            hashes[order],
-            records[order],
-        )
-
-    @cached_property
-    def _shards(self) -> Mapping[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
-
-    @cached_property
-    def _firsts(self) -> Numbers:
-        return np.array([0, *accumulate(self.counts)], np.int64)
-
-    def shard_of(self, entry: ShardEntry) -> int | None:
-        """Return the number of a shard here; ``None``: it has another content, or is not here."""
-        number = self._shards.get(entry.name)
-        return number if number is not None and self.stamps[number] == stamp_of(entry) else None
+        names = tuple(entry.name for entry in entries)
+        stamps = tuple(map(stamp_of, entries))
+        return cls(feature, names, stamps, counts, dtype, hashes[order], records[order])
 
     def find(self, values: Iterable[Value]) -> tuple[Numbers, Numbers, int]:
         """Find the records that have one of some values.
@@ -214,79 +312,29 @@ class KeyIndex:
 
     def encode(self) -> bytes:
         """Serialize the index."""
-        # A file's name need not be UTF-8: Python holds other bytes as surrogates.
-        names = [name.encode(errors="surrogateescape") for name in (*self.names, self.feature)]
-        text = b"".join(names)
-        kind, shards = TYPES.index(self.dtype), len(self.names)
-        body = b"".join(
-            (
-                _HEAD.pack(MAGIC, VERSION, kind, shards, len(self.records), len(text)),
-                np.array(self.counts, "<i8").tobytes(),
-                np.array(self.stamps, "<u8").tobytes(),
-                np.array([len(name) for name in names[:-1]], "<u4").tobytes(),
-                self.hashes.tobytes(),
-                self.records.astype(_number(sum(self.counts))).tobytes(),
-                text,
-            )
-        )
-        return body + blake2b(body, digest_size=_DIGEST).digest()
+        numbers = TYPES.index(self.dtype), len(self.names), len(self.records)
+        return self._encode(numbers, self.hashes, self.records.astype(_number(sum(self.counts))))
 
     @classmethod
-    def parse(cls, data: bytes, *, url: str) -> Self:
-        """Parse the bytes that :meth:`encode` gave.
-
-        Raises:
-            MalformedIndex: The bytes are not such an index, are damaged, or of a later version.
-        """
-        try:
-            return cls._parse(data)
-        except (ValueError, OverflowError):
-            raise MalformedIndex(
-                "this is not the index of a key, or it is damaged; write it again with `streamrec "
-                "index --key FEATURE`",
-                url=url,
-            ) from None
-
-    @classmethod
-    def _parse(cls, data: bytes) -> Self:
-        if len(data) < _HEAD.size + _DIGEST:
+    def _parse(cls, body: bytes, *numbers: int) -> Self:
+        kind, shards, values, text_bytes = numbers
+        if kind >= len(TYPES):
             raise ValueError
-        magic, version, kind, shards, values, text_bytes = _HEAD.unpack_from(data)
-        if magic != MAGIC or version != VERSION or kind >= len(TYPES):
-            raise ValueError
-        body = data[:-_DIGEST]
-        if blake2b(body, digest_size=_DIGEST).digest() != data[-_DIGEST:]:
-            raise ValueError
-        # Each takes 16 bytes at least, so that no array below is larger than the object.
-        if max(shards, values) > len(body) // 16:
-            raise ValueError
-        at, arrays = _HEAD.size, []
-        for dtype, count in (("<i8", shards), ("<u8", shards), ("<u4", shards), (HASH, values)):
-            arrays.append(np.frombuffer(body, dtype, count, at))
-            at += arrays[-1].nbytes
-        counts, stamps, lengths, hashes = arrays
+        [counts], _ = cls._columns(body, ("<i8", shards))
         total = sum(counts.tolist())
-        if total >= 1 << 63:
+        if counts.min(initial=0) < 0 or total >= 1 << 63:
             raise ValueError
-        records = np.frombuffer(body, _number(total), values, at)
-        text = body[at + records.nbytes :]
-        bounds = [0, *accumulate(lengths.tolist())]
-        rises = bool((hashes["high"][1:] >= hashes["high"][:-1]).all())
-        is_whole = len(text) == text_bytes >= bounds[-1]
-        if not rises or not is_whole or counts.min(initial=0) < 0:
+        columns = ("<i8", shards), ("<u8", shards), ("<u4", shards)
+        (_, stamps, lengths, hashes, records), text = cls._columns(
+            body, *columns, (HASH, values), (_number(total), values)
+        )
+        names, feature = texts_of(text, text_bytes, lengths.tolist())
+        if not (hashes["high"][1:] >= hashes["high"][:-1]).all():
             raise ValueError
         if values and int(records.max()) >= total:
             raise ValueError
-        names = [text[a:b].decode(errors="surrogateescape") for a, b in pairwise(bounds)]
-        return cls(
-            text[bounds[-1] :].decode(),
-            TYPES[kind],
-            tuple(names),
-            tuple(stamps.tolist()),
-            tuple(counts.tolist()),
-            hashes,
-            records.astype(np.int64),
-        )
+        shown = tuple(stamps.tolist()), tuple(counts.tolist())
+        return cls(feature, names, *shown, TYPES[kind], hashes, records.astype(np.int64))
 
 
 def _number(records: int) -> str:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import blake2b
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from streamrec.errors import ConfigError, MalformedIndex
-from streamrec.formats.shards.key_index import stamp_of
+from streamrec.errors import ConfigError
+from streamrec.formats.shards.key_index import FeatureIndex, stamp_of, texts_of
 from streamrec.values.record_rows import RecordLengths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -29,26 +26,17 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-LARGEST = 1 << 30
-"""The most bytes of such an index, which has then 134 million records. A larger one is not read."""
-MAGIC = b"STRMRLEN"
-VERSION = 1
-_HEAD = struct.Struct("<8sIIQQ")
-"""Magic, version, shards, records, bytes of text."""
-_DIGEST = 16
-
 
 @dataclass(frozen=True, eq=False)
-class LengthIndex:
+class LengthIndex(FeatureIndex):
     """The lengths of a feature, and the bytes of each record."""
 
-    feature: str
-    names: tuple[str, ...]
-    """The shards, named as in the index of the dataset."""
-    stamps: tuple[int, ...]
-    """What an index said of each shard: see :func:`.key_index.stamp_of`."""
-    counts: tuple[int, ...]
-    """The records of each shard."""
+    MAGIC = b"STRMRLEN"
+    HEAD = struct.Struct("<8sIIQQ")
+    """With the shards and the records."""
+    ABOUT = "an index of lengths"
+    OPTION = "--lengths"
+
     records: RecordLengths
     """Those of all shards, one after the other."""
 
@@ -85,14 +73,6 @@ class LengthIndex:
             ),
         )
 
-    @cached_property
-    def _shards(self) -> Mapping[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
-
-    @cached_property
-    def _firsts(self) -> list[int]:
-        return [0, *accumulate(self.counts)]
-
     def of_shard(self, entry: ShardEntry) -> RecordLengths | None:
         """Return the lengths of a shard's records.
 
@@ -103,10 +83,9 @@ class LengthIndex:
             ``None`` where this index has another content of the shard, or does not have it; or
             where its records are others in number, or in bytes than the chunks.
         """
-        number = self._shards.get(entry.name)
-        if number is None or self.stamps[number] != stamp_of(entry):
-            return None
-        if self.counts[number] != entry.records:  # as of a writer with a fault
+        number = self.shard_of(entry)
+        # Another count comes from a writer with a fault.
+        if number is None or self.counts[number] != entry.records:
             return None
         own = slice(self._firsts[number], self._firsts[number + 1])
         found = RecordLengths(self.records.lengths[own], self.records.sizes[own])
@@ -117,66 +96,19 @@ class LengthIndex:
 
     def encode(self) -> bytes:
         """Serialize the index."""
-        # A file's name need not be UTF-8: Python holds other bytes as surrogates.
-        names = [name.encode(errors="surrogateescape") for name in (*self.names, self.feature)]
-        text = b"".join(names)
-        body = b"".join(
-            (
-                _HEAD.pack(MAGIC, VERSION, len(self.names), sum(self.counts), len(text)),
-                np.array(self.counts, "<i8").tobytes(),
-                np.array(self.stamps, "<u8").tobytes(),
-                np.array([len(name) for name in names[:-1]], "<u4").tobytes(),
-                self.records.lengths.astype("<u4").tobytes(),
-                self.records.sizes.astype("<u4").tobytes(),
-                text,
-            )
+        numbers = len(self.names), sum(self.counts)
+        columns = (self.records.lengths, self.records.sizes)
+        return self._encode(numbers, *(column.astype("<u4") for column in columns))
+
+    @classmethod
+    def _parse(cls, body: bytes, *numbers: int) -> Self:
+        shards, records, text_bytes = numbers
+        columns = ("<i8", shards), ("<u8", shards), ("<u4", shards)
+        (counts, stamps, name_lengths, lengths, sizes), text = cls._columns(
+            body, *columns, ("<u4", records), ("<u4", records)
         )
-        return body + blake2b(body, digest_size=_DIGEST).digest()
-
-    @classmethod
-    def parse(cls, data: bytes, *, url: str) -> Self:
-        """Parse the bytes that :meth:`encode` gave.
-
-        Raises:
-            MalformedIndex: The bytes are not such an index, are damaged, or of a later version.
-        """
-        try:
-            return cls._parse(data)
-        except (ValueError, OverflowError):
-            raise MalformedIndex(
-                "this is not an index of lengths, or it is damaged; write it again with `streamrec "
-                "index --lengths FEATURE`",
-                url=url,
-            ) from None
-
-    @classmethod
-    def _parse(cls, data: bytes) -> Self:
-        if len(data) < _HEAD.size + _DIGEST:
-            raise ValueError
-        magic, version, shards, records, text_bytes = _HEAD.unpack_from(data)
-        if magic != MAGIC or version != VERSION:
-            raise ValueError
-        body = data[:-_DIGEST]
-        if blake2b(body, digest_size=_DIGEST).digest() != data[-_DIGEST:]:
-            raise ValueError
-        # Each takes 8 bytes at least, so that no array below is larger than the object.
-        if max(shards, records) > len(body) // 8:
-            raise ValueError
-        at, arrays = _HEAD.size, []
-        columns = (("<i8", shards), ("<u8", shards), *[("<u4", n) for n in (shards, records)])
-        for dtype, count in (*columns, ("<u4", records)):
-            arrays.append(np.frombuffer(body, dtype, count, at))
-            at += arrays[-1].nbytes
-        counts, stamps, name_lengths, lengths, sizes = arrays
-        text, bounds = body[at:], [0, *accumulate(name_lengths.tolist())]
-        if not len(text) == text_bytes >= bounds[-1]:
-            raise ValueError
+        names, feature = texts_of(text, text_bytes, name_lengths.tolist())
         if counts.min(initial=0) < 0 or sum(counts.tolist()) != records:
             raise ValueError
-        return cls(
-            text[bounds[-1] :].decode(),
-            tuple(text[a:b].decode(errors="surrogateescape") for a, b in pairwise(bounds)),
-            tuple(stamps.tolist()),
-            tuple(counts.tolist()),
-            RecordLengths(lengths, sizes),
-        )
+        shown = tuple(stamps.tolist()), tuple(counts.tolist())
+        return cls(feature, names, *shown, RecordLengths(lengths, sizes))

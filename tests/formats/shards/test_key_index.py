@@ -78,10 +78,10 @@ def test_impossible_numbers_are_refused() -> None:
     good = index_of([[[3], [4]]])
     huge = (1 << 62, 1 << 62)
     for wrong in (
-        KeyIndex("user", "int64", ("s0", "s1"), (1, 2), huge, good.hashes[:0], good.records[:0]),
-        KeyIndex("user", "int64", ("s0",), good.stamps, (1,), good.hashes, good.records),
-        KeyIndex("user", "int64", ("s0",), good.stamps, (-1,), good.hashes, good.records),
-        KeyIndex("user", "int64", (), (), (), good.hashes, good.records),
+        KeyIndex("user", ("s0", "s1"), (1, 2), huge, "int64", good.hashes[:0], good.records[:0]),
+        KeyIndex("user", ("s0",), good.stamps, (1,), "int64", good.hashes, good.records),
+        KeyIndex("user", ("s0",), good.stamps, (-1,), "int64", good.hashes, good.records),
+        KeyIndex("user", (), (), (), "int64", good.hashes, good.records),
     ):
         with pytest.raises(MalformedIndex):
             KeyIndex.parse(wrong.encode(), url="u")
