@@ -1,4 +1,4 @@
-"""The store of S3 and compatible services: botocore signs, aiohttp reads and lists.
+"""The store of S3 and compatible services: aiohttp reads and lists with signed URLs.
 
 A presigned URL does not sign Range and If-Match, so that one signature serves every range of an
 object. Reading through aiohttp takes a third of the CPU time of the SDK.

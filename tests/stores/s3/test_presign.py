@@ -6,12 +6,14 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import product
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import botocore.auth
 import pytest
 from aiobotocore.session import AioSession
+from botocore.credentials import EnvProvider
 
 from streamrec.errors import AccessDenied
 from streamrec.stores.s3 import presign
@@ -270,10 +272,11 @@ async def test_a_bucket_whose_name_is_no_host_is_left_to_botocore() -> None:
     assert hosts == [f"{bucket}s3.eu-west-3.amazonaws.com" for bucket in ("one.", "", "two.")]
 
 
-NOW = datetime(2026, 11, 28)  # noqa: DTZ001 - as botocore's
+NOW = datetime(2026, 11, 28, 5, 6, 7)  # noqa: DTZ001 - as botocore's
 KEYS = {"key": "AK", "secret": "secret"}
 ENDPOINT = {**KEYS, "endpoint_url": "http://127.0.0.1:1"}
 ENDPOINTS = [None, "http://127.0.0.1:1", "https://Minio.example.com/", "http://[::1]:9000"]
+PORTS = ["http://h:80", "https://h:443/", "https://h:80", "http://[::1]:080", "http://[::1]"]
 REGIONS = [None, "eu-west-3", "us-east-1", "us-west-2", "cn-north-1", "us-gov-west-1", "auto"]
 ODD_REGIONS = [" ", "eu-west-3 ", "eu_west_3", "x y", "12", "fips-us-east-1", "us-east-1-fips"]
 ODD_ENDPOINTS = [
@@ -283,9 +286,13 @@ ODD_ENDPOINTS = [
 BUCKETS = ["bucket", "with.dots", "a-b-c", "a--ol-s3", "a-s3alias", "Upper"]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-@pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("who", [KEYS, {**KEYS, "token": "to/k=n"}, {"anon": True}])
+WHO = [KEYS, {**KEYS, "token": "to/k=n"}, {"anon": True}]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "region", "who"),
+    [*product(ENDPOINTS, REGIONS, WHO), *((endpoint, None, KEYS) for endpoint in PORTS)],
+)
 @asynchronous
 async def test_botocore_signs_the_same(
     endpoint: str | None, region: str | None, who: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -296,7 +303,8 @@ async def test_botocore_signs_the_same(
     assert (terms is not None) == (endpoint is not None or region in {"eu-west-3", "us-west-2"})
     if terms is None:
         return
-    signer, sdk = PlainSigner(terms), SdkSigner(options, region)
+    clock = NOW.replace(tzinfo=UTC).timestamp
+    signer, sdk = PlainSigner(terms, clock), SdkSigner(options, region)
     await sdk.prepare()
     try:
         for bucket in filter(signer.fits, BUCKETS):
@@ -393,6 +401,22 @@ def test_the_environment(variables: dict[str, str], endpoint: str, region: str |
     assert (terms.endpoint, terms.region) == (endpoint, region or "us-east-1")
 
 
+@pytest.mark.parametrize("token", ["", "to/k=n"])
+def test_the_keys_of_the_environment(token: str) -> None:
+    named = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_SESSION_TOKEN": token}
+    theirs = EnvProvider(named).load()
+    assert theirs is not None
+    options = {"endpoint_url": "http://h"}
+    for given, keys in (
+        (options, (theirs.access_key, theirs.secret_key, theirs.token)),
+        ({**ENDPOINT}, ("AK", "secret", None)),
+        ({**options, "anon": True}, None),
+    ):
+        terms = plain_terms(given, None, named)
+        assert terms is not None
+        assert terms.keys == keys
+
+
 def test_the_options_precede_the_environment() -> None:
     variables = {"AWS_ENDPOINT_URL": "http://c", "AWS_DEFAULT_REGION": "x"}
     options = {**ENDPOINT, "client_kwargs": {"region_name": "y"}}
@@ -408,7 +432,7 @@ def test_settings_of_fsspec_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert plain_terms(ENDPOINT, None, {}) is None
 
 
-def test_neither_s3fs_nor_a_client_is_imported() -> None:
+def test_neither_s3fs_nor_botocore_is_imported() -> None:
     code = """if True:
         import sys
         from streamrec.stores.s3.presign import PlainSigner, plain_terms
@@ -416,7 +440,7 @@ def test_neither_s3fs_nor_a_client_is_imported() -> None:
         options = {"key": "a", "secret": "b", "endpoint_url": "http://h"}
         signer = PlainSigner(plain_terms(options, None, {}))
         assert "Signature" in signer.sign("get_object", {"Bucket": "bucket", "Key": "k"}, 9)
-        heavy = {"s3fs", "fsspec", "aiobotocore", "botocore.session", "botocore.client"}
+        heavy = {"s3fs", "fsspec", "aiobotocore", "botocore", "urllib3", "dateutil"}
         print(sorted(heavy & sys.modules.keys()))
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
