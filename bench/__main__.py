@@ -39,11 +39,7 @@ PATIENCE = 900.0
 @click.argument("what", type=click.Choice(["all"]), required=False)
 @click.option("--list", "lists", is_flag=True, help="List the tables and their commands, and end.")
 @click.option(
-    "--only",
-    multiple=True,
-    type=click.Choice(NAMES),
-    metavar="NAME",
-    help="Table to make.",
+    "--only", multiple=True, type=click.Choice(NAMES), metavar="NAME", help="Table to make."
 )
 @click.option("--quick", is_flag=True, help="Measure little: to see that all runs.")
 @click.option("--output", type=PATH, help="Directory of the results; 'all' has bench/results.")

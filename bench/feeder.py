@@ -39,16 +39,7 @@ from bench.feeder_systems import (
     System,
 )
 from bench.feeding.clients import nbytes
-from bench.harness import (
-    PEERS,
-    Aim,
-    Report,
-    Run,
-    benchmark,
-    now,
-    number,
-    table,
-)
+from bench.harness import PEERS, Aim, Report, Run, benchmark, now, number, table
 from bench.readers.streams import specs
 from bench.services import self_signed
 from bench.stopwatch import TICKS, children

@@ -129,13 +129,7 @@ def _shuffle(run: Run, kind: str, shards: SortedShards) -> None:
     _locally(run, group, shards, ways, memory=shards.nbytes // 10)
 
 
-def _locally(
-    run: Run,
-    group: str,
-    shards: SortedShards,
-    ways: Sequence[str],
-    **more: Any,
-) -> None:
+def _locally(run: Run, group: str, shards: SortedShards, ways: Sequence[str], **more: Any) -> None:
     out = shards.directory.with_name("out")
     arguments = {"source": shards.pattern, "storage_options": {}, **more}
     cases = [_case(group, way, arguments, f"{out}/x.tfrecord") for way in ways]

@@ -212,10 +212,7 @@ def main(run: Run) -> Report:
     for title, order in orders.items():
         say(title)
         rows.append({"order": title, **{data.name: chi_square(order, data) for data in DATA}})
-    columns = (
-        Column("order", "order", str),
-        *(Column(data.name, data.name) for data in DATA),
-    )
+    columns = (Column("order", "order", str), *(Column(data.name, data.name) for data in DATA))
     settings = {"batch_size": BATCH_SIZE, "window": WINDOW}
     return Report(table_of(columns, rows), {"settings": settings, "rows": rows})
 

@@ -39,18 +39,14 @@ if TYPE_CHECKING:
     )
     from streamrec.formats.examples.example import *  # noqa: F403 - all of them
     from streamrec.formats.examples.features import parse_example as parse_example
-    from streamrec.formats.examples.features import (
-        parse_sequence_example as parse_sequence_example,
-    )
+    from streamrec.formats.examples.features import parse_sequence_example as parse_sequence_example
     from streamrec.formats.examples.features import parse_single_example as parse_single_example
     from streamrec.formats.examples.features import (
         parse_single_sequence_example as parse_single_sequence_example,
     )
     from streamrec.formats.examples.image_spec import Image as Image
     from streamrec.formats.examples.specs import FixedLenFeature as FixedLenFeature
-    from streamrec.formats.examples.specs import (
-        FixedLenSequenceFeature as FixedLenSequenceFeature,
-    )
+    from streamrec.formats.examples.specs import FixedLenSequenceFeature as FixedLenSequenceFeature
     from streamrec.formats.examples.specs import RaggedFeature as RaggedFeature
     from streamrec.formats.examples.specs import ShapedFeature as ShapedFeature
     from streamrec.formats.examples.specs import SparseFeature as SparseFeature

@@ -233,10 +233,7 @@ _split_option = click.option(
 _CONFIG = click.Path(dir_okay=False, path_type=Path)
 _STREAM_OPTIONS = (
     click.option(
-        "--config",
-        type=_CONFIG,
-        metavar="FILE",
-        help="Take settings from this file of a feeder.",
+        "--config", type=_CONFIG, metavar="FILE", help="Take settings from this file of a feeder."
     ),
     click.option("--dataset", metavar="NAME", help="The dataset of --config. [the only one]"),
     click.option(

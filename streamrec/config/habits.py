@@ -11,9 +11,7 @@ _SOURCE = "it is the first argument, the source"
 _OF_A_STORE = "it is an option of the store: storage_options={'"
 _WINDOW = "give shuffle=True, and shuffle_window in bytes"
 
-OF_A_CLIENT = {
-    "audit": "the log has what a training loop takes; give audit to streamrec.connect",
-}
+OF_A_CLIENT = {"audit": "the log has what a training loop takes; give audit to streamrec.connect"}
 """Settings of streams that a feeder does not have, and the reason."""
 
 HABITS = {

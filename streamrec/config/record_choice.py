@@ -362,7 +362,5 @@ def _is_record(pair: object) -> bool:
 
 
 _PLAIN = either(
-    text,
-    list_of(_plain_record),
-    dict_of(either(text, list_of(either(text, integer(-(1 << 63)))))),
+    text, list_of(_plain_record), dict_of(either(text, list_of(either(text, integer(-(1 << 63))))))
 )

@@ -224,8 +224,7 @@ GROUPS: Final[Mapping[Group, tuple[Bottleneck, ...]]] = MappingProxyType(
 RESOURCES: Final[Mapping[Bottleneck, Resource]] = MappingProxyType(
     {
         "listing": Resource(
-            words="the listing of the shards",
-            headline="Listing the shards holds this job back.",
+            words="the listing of the shards", headline="Listing the shards holds this job back."
         ),
         "store latency": Resource(
             words="the latency of the store",
@@ -261,25 +260,17 @@ RESOURCES: Final[Mapping[Bottleneck, Resource]] = MappingProxyType(
             words="the event loop's core",
             headline="The event loop holds this job back: it is one core.",
         ),
-        "decoding": Resource(
-            words="decoding",
-            headline="Decoding holds this job back.",
-        ),
+        "decoding": Resource(words="decoding", headline="Decoding holds this job back."),
         "transform": Resource(
             words="the functions filter, map and transform",
             headline="The transform holds this job back.",
         ),
         "trainer": Resource(
-            words="the trainer",
-            headline="The trainer is the bottleneck, as it should be.",
+            words="the trainer", headline="The trainer is the bottleneck, as it should be."
         ),
-        "feeder": Resource(
-            words="the feeder",
-            headline="The feeder holds this job back.",
-        ),
+        "feeder": Resource(words="the feeder", headline="The feeder holds this job back."),
         "cores": Resource(
-            words="this machine's cores",
-            headline="This machine's cores hold this job back.",
+            words="this machine's cores", headline="This machine's cores hold this job back."
         ),
     }
 )

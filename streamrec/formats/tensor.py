@@ -19,12 +19,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, DataError, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.examples.coerce import as_array, varint
-from streamrec.formats.tensor_types import (
-    TensorType,
-    as_tensor_type,
-    name_of_number,
-    type_of_dtype,
-)
+from streamrec.formats.tensor_types import TensorType, as_tensor_type, name_of_number, type_of_dtype
 from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.masking import type_of
 from streamrec.values.message_schema import Field, Messages, unreadable

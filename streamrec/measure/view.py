@@ -20,16 +20,7 @@ from streamrec.report.charts import (
     size_of_range,
 )
 from streamrec.report.verdict import LEAST, longest_stage, on_path
-from streamrec.report.words import (
-    memory,
-    money,
-    percent,
-    quantity,
-    rate,
-    seconds,
-    setting,
-    size,
-)
+from streamrec.report.words import memory, money, percent, quantity, rate, seconds, setting, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

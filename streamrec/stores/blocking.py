@@ -165,10 +165,7 @@ class BlockingStores:
         self._call(lambda stores: _remove_left(stores.store_for(directory), directory, prefixes))
 
     def _at_once(
-        self,
-        call: Callable[[Stores, T], Coroutine[Any, Any, Any]],
-        items: Iterable[T],
-        most: int,
+        self, call: Callable[[Stores, T], Coroutine[Any, Any, Any]], items: Iterable[T], most: int
     ) -> list[Any]:
         async def calls(stores: Stores) -> list[Any]:
             limit = asyncio.Semaphore(most)

@@ -39,9 +39,7 @@ def load(path: str) -> DaemonSettings:
 
 
 def faults(
-    server: ServerSettings | None,
-    datasets: Mapping[str, ServedSettings],
-    is_right: bool = True,
+    server: ServerSettings | None, datasets: Mapping[str, ServedSettings], is_right: bool = True
 ) -> Iterator[str]:
     """Yield a sentence for each address, URL, feature and function that cannot be understood.
 

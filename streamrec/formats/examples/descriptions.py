@@ -26,12 +26,7 @@ from streamrec.formats.examples.defaults import (
 )
 from streamrec.formats.examples.dtypes import HELD_AS, dtype_name
 from streamrec.formats.examples.image_spec import PIXELS, Image
-from streamrec.formats.examples.specs import (
-    KINDS,
-    FeatureSpec,
-    FixedLenSequenceFeature,
-    as_specs,
-)
+from streamrec.formats.examples.specs import KINDS, FeatureSpec, FixedLenSequenceFeature, as_specs
 from streamrec.kernel.contract import DataType
 from streamrec.suggestions import did_you_mean
 

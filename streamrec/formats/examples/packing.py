@@ -399,12 +399,7 @@ _Row: TypeAlias = tuple[int, int, int, list[int]]
 """
 
 
-def _plan(
-    rows: list[_Row],
-    after: list[tuple[int, int]],
-    counts: Indices,
-    held: int,
-) -> PackPlan:
+def _plan(rows: list[_Row], after: list[tuple[int, int]], counts: Indices, held: int) -> PackPlan:
     rows = sorted(rows, key=lambda row: row[:2])
     table = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
     place = np.array([row[3] for row in rows], np.int64).reshape(-1, counts.shape[1])

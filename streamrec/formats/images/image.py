@@ -225,11 +225,7 @@ def decode_and_crop_jpeg(
 
 
 def decode_png(
-    contents: Bytes,
-    channels: int = 0,
-    dtype: Any = "uint8",
-    *,
-    max_pixels: int = MOST_PIXELS,
+    contents: Bytes, channels: int = 0, dtype: Any = "uint8", *, max_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[Any]:
     """Decode a PNG, as ``tf.io.decode_png`` does, bit for bit.
 

@@ -464,9 +464,7 @@ def check_entry(entry: ShardEntry) -> None:
         raise MalformedIndex(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
 
 
-def _join(
-    columns: Iterable[Sequence[int] | npt.NDArray[np.int64]],
-) -> npt.NDArray[np.int64]:
+def _join(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     # An empty array first: without any column, there would be nothing to join. And an empty list
     # counts as one of floats, which no cast that is called safe takes.
     empty = np.empty(0, np.int64)

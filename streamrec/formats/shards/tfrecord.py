@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamrec import kernel
-from streamrec.errors import (
-    CorruptLength,
-    CorruptRecord,
-    DataError,
-    RecordTooLarge,
-    TruncatedShard,
-)
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, RecordTooLarge, TruncatedShard
 from streamrec.formats.shards.compression import hint_at_kind
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, fresh
@@ -427,10 +421,7 @@ class FrameScanner:
                 CorruptLength,
                 f"{message}: no real record is that long; fetch or write the shard again",
             )
-        return self._error(
-            TruncatedShard,
-            f"{message}: {_CUT}; fetch or write the shard again",
-        )
+        return self._error(TruncatedShard, f"{message}: {_CUT}; fetch or write the shard again")
 
     def _error(self, kind: type[DataError], message: str) -> DataError:
         return kind(message, url=self.url, offset=self.offset, record=self.ordinal)

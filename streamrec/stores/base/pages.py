@@ -24,14 +24,7 @@ from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retry
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        Awaitable,
-        Callable,
-        Iterable,
-        Iterator,
-        Sequence,
-    )
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 
     from streamrec.stores.base.protocol import ObjectInfo
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamrec.errors import ObjectChanged
 from streamrec.flow.cleanup import until_done
 from streamrec.stores.base.protocol import ObjectInfo, check_range, in_thread, is_strong
-from streamrec.stores.cache.shelves import (
-    ENCODING,
-    PIECE,
-    Piece,
-    end_of_gap,
-    piece_at,
-)
+from streamrec.stores.cache.shelves import ENCODING, PIECE, Piece, end_of_gap, piece_at
 
 if TYPE_CHECKING:
     from collections import Counter
