@@ -1,7 +1,4 @@
-"""Input of extreme sizes: right, or refused clearly, in memory that the input's own size bounds.
-
-How long it takes is measured by ``python -m bench.extremes``.
-"""
+"""Input of extreme sizes: right, or refused clearly, in memory that the input's own size bounds."""
 
 from __future__ import annotations
 
