@@ -3,9 +3,9 @@
 Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 """
 
-from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
+from streamrec.config.dataset import Compression, DatasetSettings, StreamSettings
 from streamrec.config.lazy_settings import validate
-from streamrec.config.record_choice import Balance, Window
+from streamrec.config.record_choice import Balance, Pack, Window
 
 __all__ = [
     "Balance",

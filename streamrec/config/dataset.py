@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from streamrec.config.arguments import plain_integer
 from streamrec.config.cache_and_audit import (
     AuditSettings,
     CacheSettings,
@@ -39,18 +37,19 @@ from streamrec.config.plain_values import (
 )
 from streamrec.config.record_choice import (
     Balance,
+    Pack,
     Window,
-    check_arguments,
     excluded_in_full,
     plain_balance,
+    plain_pack,
     plain_window,
     read_balance,
     read_excluded,
+    read_pack,
     read_rename,
     read_window,
     split_parts,
 )
-from streamrec.errors import ConfigError
 from streamrec.masking import Hidden
 
 if TYPE_CHECKING:
@@ -61,80 +60,9 @@ if TYPE_CHECKING:
         NonNegativeInt,
         PositiveFloat,
         PositiveInt,
-        ValidationInfo,
     )
 
     from streamrec.config.validation import Bytes
-
-
-@dataclass(frozen=True)
-class Pack:
-    """The settings for packing sequences into rows of one length: ``streamrec.Pack``.
-
-    Args:
-        length: The number of values in a pack; or a mapping from each feature to pack to its own
-            length.
-        split: True: cut a sequence where its pack is full. False: keep each sequence whole, in one
-            pack.
-        bins: The number of packs that are filled side by side; more of them leave less padding.
-        overlong: Cut a sequence that is longer than a pack (``"truncate"``), or leave it out.
-        documents: The most sequences in one pack; 1 pads each sequence to the length.
-        padding: The value after the last sequence of a pack.
-
-    Raises:
-        ConfigError: An argument is wrong, or two contradict each other.
-    """
-
-    length: int | dict[str, int]
-    split: bool = False
-    bins: int = 16
-    overlong: Literal["truncate", "drop"] = "truncate"
-    documents: int | None = None
-    padding: int = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes, about, that a lane holds for its packs."""
-        lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
-        # Twice: the packs being filled, and as many that are ready. A place takes a value of 8
-        # bytes, its segment id and its position of 4 each.
-        return 2 * (1 if self.split else self.bins) * sum(lengths) * (8 + 4 + 4)
-
-    def __post_init__(self) -> None:
-        """Refuse wrong and contradictory arguments."""
-        length = self.length
-        plain = (
-            {name: plain_integer(number) for name, number in length.items()}
-            if isinstance(length, dict)
-            else plain_integer(length)
-        )
-        object.__setattr__(self, "length", plain)
-        for name in ("bins", "documents", "padding"):
-            object.__setattr__(self, name, plain_integer(getattr(self, name)))
-        lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
-        numbers = [*lengths, self.bins, 1 if self.documents is None else self.documents]
-        if not lengths or not all(isinstance(n, int) and n > 0 for n in numbers):
-            raise ConfigError(
-                "a Pack takes integers from 1 up as length, bins and documents, "
-                f"but this one is {self}; correct them"
-            )
-        if self.overlong not in ("truncate", "drop"):
-            raise ConfigError(
-                f'overlong of a Pack is {self.overlong!r}; choose "truncate" or "drop"'
-            )
-        if self.split and (self.documents is not None or len(set(lengths)) > 1):
-            raise ConfigError(
-                "a Pack with split=True takes one length for all features, and no documents; "
-                "correct these, or set split to False"
-            )
-
-
-class NamingPack(Pack):
-    """The same packs, whose batches also name each record of a pack."""
-
-    def __repr__(self) -> str:
-        # A fingerprint has this text, and the order is that of the plain Pack.
-        return repr(Pack(**vars(self)))
 
 
 MIB = 1 << 20
@@ -190,29 +118,6 @@ def _no_buffer(shuffle: object) -> object:
             "window as shuffle_window, in bytes"
         )
     return shuffle
-
-
-def _pack(pack: object, others: ValidationInfo) -> object:
-    """Make it of its plain form, which is strict for a file alone.
-
-    Raises:
-        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
-    """
-    if pack is None or type(pack) is Pack:
-        return pack
-    check_arguments(Pack, pack, "length", 2048)
-    if others.mode == "json":
-        return pack
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(Pack).validate_python(pack)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        # What else is wrong in it is told by pydantic's check of the field, which comes next.
-        if fault["type"] == "value_error":
-            raise fault["ctx"]["error"] from None
-        return pack
 
 
 def _name_shards(source: str | list[str] | dict[str, Any]) -> Any:
@@ -271,21 +176,6 @@ def _function(function: object) -> object:
     return function
 
 
-def _plain_pack(pack: Any) -> Any:
-    """Return a pack, or that of its plain form."""
-    if type(pack) is Pack:
-        return pack
-    if type(pack) is not dict:
-        raise ValueError
-    made = Pack(**pack)
-    lengths = made.length.values() if isinstance(made.length, dict) else [made.length]
-    # True is an int, and pydantic makes one of it.
-    numbers = {*map(type, lengths), type(made.bins), type(made.padding)}
-    if numbers != {int} or (type(made.split), type(made.documents) is bool) != (bool, False):
-        raise ValueError
-    return made
-
-
 def _plain_stage(stage: Any) -> tuple[int, dict[str, float]]:
     if type(stage) not in (list, tuple) or len(stage) != 2:
         raise ValueError
@@ -320,7 +210,7 @@ _KINDS: Mapping[str, Kind] = {
     "filter": _FUNCTION_OR_NONE,
     "map": _FUNCTION_OR_NONE,
     "transform": _FUNCTION_OR_NONE,
-    "pack": either(NONE, _plain_pack),
+    "pack": either(NONE, plain_pack),
     "window": either(NONE, plain_window),
     "length_buckets": either(NONE, integer(2, 4096)),
     "balance": either(NONE, plain_balance),
@@ -405,7 +295,7 @@ class DatasetSettings(LazySettings):
     """A vectorised function from columns to columns with as many rows."""
     transform: Annotated[Function | None, BeforeValidator(_function)] = None
     """A function from a batch to the columns that are delivered."""
-    pack: Annotated[Pack | None, BeforeValidator(_pack)] = None
+    pack: Annotated[Pack | None, BeforeValidator(read_pack)] = None
     """The packing of sequences into rows of one length; a batch then consists of packs."""
     window: Annotated[Window | None, BeforeValidator(read_window)] = None
     """The windows of steps that are cut out of episodes; a batch then consists of windows."""

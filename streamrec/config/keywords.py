@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from streamrec.config.cache_and_audit import Kept
-    from streamrec.config.dataset import Pack
-    from streamrec.config.record_choice import Balance, Window
+    from streamrec.config.record_choice import Balance, Pack, Window
 
 
 class TensorFlowDType(Protocol):

@@ -1,4 +1,4 @@
-"""The settings that choose records: the text of a split, the forms of ``exclude``, and windows.
+"""The settings that choose and group records: splits, ``exclude``, packs, windows, ``balance``.
 
 A split's text names the parts of a TFDS folder's splits that a stream reads. The form and its
 arithmetic are those of ``tensorflow_datasets.core.splits``: names with slices in records, percents
@@ -21,6 +21,116 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from pydantic import ValidationInfo
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The settings for packing sequences into rows of one length: ``streamrec.Pack``.
+
+    Args:
+        length: The number of values in a pack; or a mapping from each feature to pack to its own
+            length.
+        split: True: cut a sequence where its pack is full. False: keep each sequence whole, in one
+            pack.
+        bins: The number of packs that are filled side by side; more of them leave less padding.
+        overlong: Cut a sequence that is longer than a pack (``"truncate"``), or leave it out.
+        documents: The most sequences in one pack; 1 pads each sequence to the length.
+        padding: The value after the last sequence of a pack.
+
+    Raises:
+        ConfigError: An argument is wrong, or two contradict each other.
+    """
+
+    length: int | dict[str, int]
+    split: bool = False
+    bins: int = 16
+    overlong: Literal["truncate", "drop"] = "truncate"
+    documents: int | None = None
+    padding: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes, about, that a lane holds for its packs."""
+        lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
+        # Twice: the packs being filled, and as many that are ready. A place takes a value of 8
+        # bytes, its segment id and its position of 4 each.
+        return 2 * (1 if self.split else self.bins) * sum(lengths) * (8 + 4 + 4)
+
+    def __post_init__(self) -> None:
+        """Refuse wrong and contradictory arguments."""
+        length = self.length
+        plain = (
+            {name: plain_integer(number) for name, number in length.items()}
+            if isinstance(length, dict)
+            else plain_integer(length)
+        )
+        object.__setattr__(self, "length", plain)
+        for name in ("bins", "documents", "padding"):
+            object.__setattr__(self, name, plain_integer(getattr(self, name)))
+        lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
+        numbers = [*lengths, self.bins, 1 if self.documents is None else self.documents]
+        if not lengths or not all(isinstance(n, int) and n > 0 for n in numbers):
+            raise ConfigError(
+                "a Pack takes integers from 1 up as length, bins and documents, "
+                f"but this one is {self}; correct them"
+            )
+        if self.overlong not in ("truncate", "drop"):
+            raise ConfigError(
+                f'overlong of a Pack is {self.overlong!r}; choose "truncate" or "drop"'
+            )
+        if self.split and (self.documents is not None or len(set(lengths)) > 1):
+            raise ConfigError(
+                "a Pack with split=True takes one length for all features, and no documents; "
+                "correct these, or set split to False"
+            )
+
+
+class NamingPack(Pack):
+    """The same packs, whose batches also name each record of a pack."""
+
+    def __repr__(self) -> str:
+        # A fingerprint has this text, and the order is that of the plain Pack.
+        return repr(Pack(**vars(self)))
+
+
+def plain_pack(pack: Any) -> Any:
+    """Return a pack, or that of its plain form.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if type(pack) is Pack:
+        return pack
+    made = _made(Pack, pack, "length")
+    lengths = made.length.values() if isinstance(made.length, dict) else [made.length]
+    # True is an int, and pydantic makes one of it.
+    numbers = {*map(type, lengths), type(made.bins), type(made.padding)}
+    if numbers != {int} or (type(made.split), type(made.documents) is bool) != (bool, False):
+        raise ValueError
+    return made
+
+
+def read_pack(pack: object, others: ValidationInfo) -> object:
+    """Make it of its plain form, which is strict for a file alone.
+
+    Raises:
+        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
+    """
+    if pack is None or type(pack) is Pack:
+        return pack
+    check_arguments(Pack, pack, "length", 2048)
+    if others.mode == "json":
+        return pack
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Pack).validate_python(pack)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        # What else is wrong in it is told by pydantic's check of the field, which comes next.
+        if fault["type"] == "value_error":
+            raise fault["ctx"]["error"] from None
+        return pack
 
 
 @dataclass(frozen=True)
@@ -70,13 +180,27 @@ def plain_window(given: Any) -> Any:
     Raises:
         ValueError: It is something else.
     """
-    if type(given) is Window:
+    return given if type(given) is Window else _made(Window, given, "length")
+
+
+def read_window(given: object, others: ValidationInfo) -> object:
+    """Make the settings of their plain form, which is strict for a file alone.
+
+    Raises:
+        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
+    """
+    if given is None or type(given) is Window:
         return given
-    if type(given) is not dict or not given.keys() <= Window.__dataclass_fields__.keys():
+    check_arguments(Window, given, "length", 16)
+    return given if others.mode == "json" else plain_window(given)
+
+
+def _made(kind: type[Any], given: Any, name: str) -> Any:
+    """Return settings of their plain form, in which the argument of that name must be."""
+    known = kind.__dataclass_fields__.keys()
+    if type(given) is not dict or not {name} <= given.keys() <= known:
         raise ValueError
-    if "length" not in given:
-        raise ValueError
-    return Window(**given)
+    return kind(**given)
 
 
 @dataclass(frozen=True)
@@ -130,12 +254,7 @@ def plain_balance(given: Any) -> Any:
     """
     if type(given) is Balance:
         return given
-    given = {"feature": given} if type(given) is str else given
-    if type(given) is not dict or not given.keys() <= Balance.__dataclass_fields__.keys():
-        raise ValueError
-    if "feature" not in given:
-        raise ValueError
-    return Balance(**given)
+    return _made(Balance, {"feature": given} if type(given) is str else given, "feature")
 
 
 def read_balance(given: object) -> object:
@@ -176,18 +295,6 @@ def _are_names(given: object) -> bool:
     if not isinstance(given, dict):
         return False
     return all(isinstance(name, str) for name in (*given, *given.values()))
-
-
-def read_window(given: object, others: ValidationInfo) -> object:
-    """Make the settings of their plain form, which is strict for a file alone.
-
-    Raises:
-        ValueError: It is something else; a ``ConfigError`` if only a value of it is wrong.
-    """
-    if given is None or type(given) is Window:
-        return given
-    check_arguments(Window, given, "length", 16)
-    return given if others.mode == "json" else plain_window(given)
 
 
 def check_arguments(kind: type[Any], given: object, name: str, value: object) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.config.arguments import count_of, plain_integer
-from streamrec.config.dataset import NamingPack
+from streamrec.config.record_choice import NamingPack
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.state.position import Position

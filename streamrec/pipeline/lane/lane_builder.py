@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamrec.config.dataset import NamingPack
 from streamrec.config.machine import record_limit
+from streamrec.config.record_choice import NamingPack
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.examples.packing import Packer
 from streamrec.formats.shards.tfrecord import FrameScanner
