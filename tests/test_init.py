@@ -104,7 +104,12 @@ def test_importing_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("engine", "unneeded"),
     [
-        ("thread", "streamrec.feeder.client.client streamrec.wire google.protobuf"),
+        (
+            "thread",
+            "streamrec.feeder.client.client streamrec.wire google.protobuf "
+            "streamrec.feeder.access.access streamrec.formats.tfds.dataset_info "
+            "streamrec.formats.shards.key_index streamrec.plan.state.rank_deal",
+        ),
         ("process", "streamrec.pipeline.run streamrec.stores streamrec.feeder.client.healing"),
     ],
 )

@@ -17,21 +17,19 @@ from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.examples.renaming import check_inferred, rename_specs
 from streamrec.formats.shards.index import LARGEST, Index
 from streamrec.formats.shards.index_names import LENGTHS, SUFFIX, index_places
-from streamrec.formats.shards.length_index import LengthIndex
 from streamrec.masking import masked
-from streamrec.pipeline.excluded_keys import (
-    excluded_by_keys,
-    limit_time,
-    read_companion,
-    read_excluded,
-)
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
-from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
 from streamrec.pipeline.tfds_folder import Listed, read_features, read_info, split_shards
 from streamrec.stores.base.protocol import in_thread, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart, with_one_name
-from streamrec.stores.open import Stores, can_fetch_apart, import_stores, read_beside
+from streamrec.stores.open import (
+    Stores,
+    can_fetch_apart,
+    import_stores,
+    limit_time,
+    read_beside,
+)
 from streamrec.values.record_rows import RecordLengths
 
 if TYPE_CHECKING:
@@ -147,6 +145,10 @@ async def _read_lengths(
     """Read the index of the lengths by which rows are dealt."""
     if settings.balance is None or index is None:
         return None
+    # Few streams need these.
+    from streamrec.formats.shards.length_index import LengthIndex
+    from streamrec.pipeline.excluded_keys import read_companion
+
     urls, feature = [info.url for info in objects], settings.balance.feature
     data, url = await read_companion(settings, stores, urls, feature, LENGTHS)
     entries = index.entries
@@ -179,6 +181,10 @@ async def _read_excluded(
     listed = settings.exclude
     if listed is None:
         return None
+    # Few streams need these.
+    from streamrec.pipeline.excluded_keys import excluded_by_keys, read_excluded
+    from streamrec.pipeline.terms.exclusions import find_records, name_pairs, read_list
+
     if isinstance(listed, dict):
         return await excluded_by_keys(settings, stores, index, parts)
     named, place = name_pairs(listed) if isinstance(listed, list) else iter(()), "exclude"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.config.places import command_for
-from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
-from streamrec.flow.retry import Silence, cause_of
+from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.shards.index_names import KEYS, LENGTHS, index_places
 from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of, values_in
 from streamrec.masking import masked
 from streamrec.pipeline.terms.exclusions import MOST_BYTES as LONGEST_LIST
 from streamrec.pipeline.terms.exclusions import Exclusions
 from streamrec.stores.base.protocol import in_thread
-from streamrec.stores.open import import_stores, read_beside
+from streamrec.stores.open import import_stores, limit_time, read_beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -239,18 +238,3 @@ async def read_excluded(stores: Stores, url: str) -> bytes:
     return await read_beside(
         stores, url, (), LONGEST_LIST + 1, what="list", remedy="sign its own URL"
     )
-
-
-@asynccontextmanager
-async def limit_time(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
-    """Limit the time of a read to ``stall_timeout``; what is read here is short."""
-    seconds = settings.stall_timeout
-    try:
-        async with Silence(seconds):
-            yield
-    except TimeoutError as silent:
-        raise StoreUnavailable(
-            f"opening stalls: {what} took more than {seconds:g} s{cause_of(silent)}; check the "
-            "store and the network, or raise stall_timeout",
-            url=url,
-        ) from None

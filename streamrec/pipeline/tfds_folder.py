@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamrec.config.places import is_http, unescape
 from streamrec.errors import MalformedIndex, ObjectNotFound
 from streamrec.flow.cleanup import all_of
-from streamrec.formats.tfds.dataset_info import INFO, FolderInfo
-from streamrec.formats.tfds.folder_features import FEATURES, FolderFeatures
 from streamrec.plan.order.shard_order import ShardPart
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.base.source_text import with_one_name
@@ -17,6 +15,8 @@ from streamrec.stores.open import read_beside
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamrec.formats.tfds.dataset_info import FolderInfo
+    from streamrec.formats.tfds.folder_features import FolderFeatures
     from streamrec.stores.open import Stores
 
 LARGEST = 256 << 20
@@ -46,6 +46,8 @@ async def read_info(stores: Stores, folder: str) -> FolderInfo:
         StoreError: It cannot be read.
         DataError: It cannot be understood.
     """
+    from streamrec.formats.tfds.dataset_info import INFO, FolderInfo  # few streams read a folder
+
     url = place_in(folder, INFO)
     try:
         return FolderInfo.parse(await _read(stores, url), url)
@@ -65,6 +67,8 @@ async def read_features(stores: Stores, folder: str) -> FolderFeatures:
         StoreError: It cannot be read.
         DataError: It cannot be understood.
     """
+    from streamrec.formats.tfds.folder_features import FEATURES, FolderFeatures  # as above
+
     url = place_in(folder, FEATURES)
     try:
         return FolderFeatures.parse(await _read(stores, url), url)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import sys
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +45,7 @@ from streamrec.surroundings import hold_standard_descriptors
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+    from streamrec.config import DatasetSettings
     from streamrec.config.cache_and_audit import CacheSettings
     from streamrec.flow.shared_memory import SharedRanges
     from streamrec.stores.base.protocol import BeforeRequest
@@ -452,3 +454,18 @@ async def read_beside(
             f"one object, unless its policy names a folder; {remedy}"
         ) from None
     return data.tobytes()
+
+
+@asynccontextmanager
+async def limit_time(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
+    """Limit the time of a read to ``stall_timeout``; what is read here is short."""
+    seconds = settings.stall_timeout
+    try:
+        async with Silence(seconds):
+            yield
+    except TimeoutError as silent:
+        raise StoreUnavailable(
+            f"opening stalls: {what} took more than {seconds:g} s{cause_of(silent)}; check the "
+            "store and the network, or raise stall_timeout",
+            url=url,
+        ) from None

@@ -12,7 +12,6 @@ from streamrec.config.habits import HABITS
 from streamrec.config.lazy_settings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_values
 from streamrec.errors import ConfigError
-from streamrec.feeder.access.access import tls_files
 from streamrec.feeder.access.address import Address
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import parser_of
@@ -347,6 +346,8 @@ def connect(
     # Taken, and refused here: Python's own error would not say where such a setting belongs.
     if others:
         raise ConfigError("; ".join(map(_not_of_a_client, others)))
+    from streamrec.feeder.access.access import tls_files  # streams of shards do without it
+
     values = {
         "address": address,
         "rank": rank,

@@ -17,7 +17,6 @@ from streamrec.plan.order.coordinates import LANE, OWN, Coordinates
 from streamrec.plan.order.record_order import RecordOrder
 from streamrec.plan.order.window import Buckets, Windows
 from streamrec.plan.state.position import Position
-from streamrec.plan.state.rank_deal import RankDeal
 from streamrec.plan.state.record_run import RecordRun
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_order import Extent
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.plan.reading.ranges import MemoryPlan
+    from streamrec.plan.state.rank_deal import RankDeal
     from streamrec.stores.cache.piece_cache import PieceCache
     from streamrec.values.record_rows import RecordLengths
 
@@ -331,6 +331,8 @@ def deal_of(
     world_size, balance = position.world_size, settings.balance
     if world_size == 1 or balance is None or run.batch_size is None:
         return None
+    from streamrec.plan.state.rank_deal import RankDeal  # few streams deal rows
+
     lanes, rows = range(run.order.lanes), run.batch_size * world_size
     whole = replace(run, lanes=lanes, batch_size=rows)
     return RankDeal(whole, position.rank, world_size, lengths, balance)
