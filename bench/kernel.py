@@ -113,6 +113,11 @@ def skipped(setup: Setup, python: str) -> list[str]:
 # -- aims ------------------------------------------------------------------------------------------
 
 
+PARSE_AIMS = (("recsys", 10), ("tokens", 5), ("raw-images", 3))
+WHOLE_AIMS = (("recsys", 5), ("tokens", 5), ("images", 2))
+"""Least times of TensorFlow's rate, by kind of data."""
+
+
 def aims_of(results: Sequence[Result], kernel: str) -> list[Aim]:
     """Return the aims, of an implementation of the kernel, and of streams."""
     named = {one.case.title: one for one in results if one.measurements}
@@ -123,51 +128,34 @@ def aims_of(results: Sequence[Result], kernel: str) -> list[Aim]:
         found = ratio(one, Comparison("", (other,)), results) if one else None
         return Aim(name, "times", aim, found)
 
+    def parsing(kind: str, aim: float, against: str, other: str) -> Aim:
+        name = f"{kind} parsed on one core, of {against} on all"
+        return times(name, aim, title(PARSING, kind, own), title(PARSING, kind, other))
+
+    def whole(kind: str, aim: float, other: str) -> Aim:
+        """Return the aim of the faster way to read a stream."""
+        name, theirs = f"{kind} from files to batches, of {other}", title(WHOLE, kind, other)
+        ways = (title(WHOLE, kind, f"sr.open, {way}") for way in STREAMS)
+        aims = (times(name, aim, ours, theirs) for ours in ways)
+        return max(aims, key=lambda one: one.measured or 0.0)
+
     small = named.get(title(FRAMES, "recsys", own))
     rate = small.median("records_per_second") if small else None
     large = (title(FRAMES, "images", name) for name in (own, CRC_ALONE))
     parsed = ("tf.io.parse_example", "tf.io.parse_example in a tf.function")
+    others = list(zip(parsed, PARSED.values(), strict=True))
     return [
         Aim("small records found and checked", "million/s", 20, rate and rate / 1e6),
         times("large records checked, of the CRC alone", 0.8, *large),
-        *(
-            times(
-                f"{kind} parsed on one core, of {against} on all",
-                aim,
-                title(PARSING, kind, own),
-                title(PARSING, kind, other),
-            )
-            for kind, aim in (("recsys", 10), ("tokens", 5), ("raw-images", 3))
-            for against, other in zip(parsed, PARSED.values(), strict=True)
-        ),
-        *(
-            max(
-                (
-                    times(
-                        f"{kind} from files to batches, of {other}",
-                        aim,
-                        title(WHOLE, kind, f"sr.open, {way}"),
-                        title(WHOLE, kind, other),
-                    )
-                    for way in STREAMS
-                ),
-                key=lambda one: one.measured or 0.0,
-            )
-            for kind, aim in (("recsys", 5), ("tokens", 5), ("images", 2))
-            for other in PIPELINES.values()
-        ),
-        *(
-            Aim(
-                f"most memory in the second five epochs against the first five, {one.case.group}",
-                "times",
-                1.05,
-                _growth(one),
-                least=False,
-            )
-            for one in named.values()
-            if one.case.group.startswith(MEMORY)
-        ),
+        *(parsing(*kind, *other) for kind in PARSE_AIMS for other in others),
+        *(whole(*kind, other) for kind in WHOLE_AIMS for other in PIPELINES.values()),
+        *map(_memory_aim, (one for one in named.values() if one.case.group.startswith(MEMORY))),
     ]
+
+
+def _memory_aim(result: Result) -> Aim:
+    name = f"most memory in the second five epochs against the first five, {result.case.group}"
+    return Aim(name, "times", 1.05, _growth(result), least=False)
 
 
 def _growth(result: Result) -> float:

@@ -111,16 +111,7 @@ class Assembler:
         self.inflater = self._make_inflater(queues, ceiling)
         """``None``: no shard is compressed."""
         self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
-        self._builder = LaneBuilder(
-            plan=plan,
-            shards=shards,
-            fetcher=self.fetcher,
-            corruption_log=corruption_log,
-            threads=threads,
-            decoder=self.decoder,
-            waits=measures.waits,
-            share=self._each_on_a_core,
-        )
+        self._builder = self._make_builder(corruption_log)
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
         # By record the step alone leads to the next record, so there is nothing to drop.
         skip = plan.position.skip if plan.by_record is None else 0
@@ -129,6 +120,18 @@ class Assembler:
         self._extent_tracker = ExtentTracker(plan, shards)
         self._padding_row = empty_chunk()
         self._share = LoopShare()
+
+    def _make_builder(self, corruption_log: CorruptionLog | None) -> LaneBuilder:
+        return LaneBuilder(
+            plan=self._plan,
+            shards=self._shards,
+            fetcher=self.fetcher,
+            corruption_log=corruption_log,
+            threads=self._threads,
+            decoder=self.decoder,
+            waits=self._waits,
+            share=self._each_on_a_core,
+        )
 
     def _make_batcher(self, skip: int) -> Batcher | DealtBatcher:
         plan = self._plan

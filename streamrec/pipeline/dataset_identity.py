@@ -1,7 +1,4 @@
-"""The identity of a dataset: the orders of its records, and all that determines them.
-
-And checks of its settings against the ranks and the batches that are asked for.
-"""
+"""The identity of a dataset: the orders of its records, and the checks of what determines them."""
 
 from __future__ import annotations
 
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.mixture import Draws
     from streamrec.plan.order.record_order import Order
     from streamrec.plan.order.shard_order import ShardPart
-
 
 STAGES = ("pack", "window", "filter")
 
@@ -232,26 +228,22 @@ class Identity:
         self._settings = settings
         self._functions = functions
         self.shards = shards
-        """The shards' URLs in their order; in a mix, one component after the other."""
         self._index = index
         self._parts = tuple(parts)
         self.counts = counts
-        """The number of shards of each component of a mix; else that of all."""
-        # Each lane needs one record of each component, or by shard one shard.
-        most = min(self._lasting_records if index else self._lasting_counts)
-        # From the data alone: lanes that followed from the ranks or the machine would change the
-        # order.
-        auto = min(DEFAULT_LANES, most)
+        # Each lane needs one record of each component, or by shard one shard. From the data alone:
+        # lanes that followed from the ranks or the machine would change the order.
+        auto = min(DEFAULT_LANES, *self._lasting_sizes())
         self.lanes = auto if settings.lanes == "auto" else settings.lanes
         """The lanes of all ranks."""
         self.kind = by_shard(1)
         """The kind of order, as a fingerprint names it."""
         self._first_shards = tuple(accumulate(counts[:-1], initial=0))
         self.orders = self._make_orders()
+        """An order for each component of a mix or each open shard of a lane; else a single one."""
         self._shard_bytes = self._weigh_shards()
         if self._shard_bytes:
             self.kind += FEW_A_WINDOW
-        """An order for each component of a mix or each open shard of a lane; else a single one."""
         self.components: Components | None = None
         """The components of a mix; ``None``: nothing is mixed."""
         self.draws: Draws | None = None
@@ -288,14 +280,12 @@ class Identity:
         settings = self._settings
         if not settings.has_windows:
             return None
-        total, seed = int(settings.shuffle_window), settings.seed
-        open_shards = len(self.orders) if self.draws is None else 1
         windows = Windows(
-            total=total,
+            total=int(settings.shuffle_window),
             lanes=self.lanes,
-            seed=seed,
+            seed=settings.seed,
             shuffles=settings.shuffle,
-            open_shards=open_shards,
+            open_shards=len(self.orders) if self.draws is None else 1,
             shard_bytes=self._shard_bytes,
         )
         return windows if self.record_order is None else ChunkWindows(self.record_order, windows)
@@ -329,22 +319,18 @@ class Identity:
             return sum(part.records for part in self._parts)
         return None if self._index is None else self._index.records
 
-    @property
-    def _lasting_counts(self) -> list[int]:
-        """The number of shards of each component that has a weight from the beginning."""
-        parts = zip(self._settings.components, self.counts, strict=True)
-        return [count for name, count in parts if name not in self.waiting]
+    def _lasting_sizes(self) -> list[int]:
+        """Return the size of each component that has a weight from the beginning.
 
-    @property
-    def _lasting_records(self) -> list[int]:
-        """The number of records of each such component, as an index counts them."""
-        assert self._index is not None
-        counts: list[int] = self._index.columns.records.tolist()
-        if self._parts:
-            counts = [part.records for part in self._parts]
-        sums = (sum(counts[first:last]) for first, last in self._bounds)
-        parts = zip(self._settings.components, sums, strict=True)
-        return [records for name, records in parts if name not in self.waiting]
+        It is the number of records that an index counts, else that of shards.
+        """
+        counts = self.counts
+        if self._index is not None:
+            columns = self._index.columns
+            records = [part.records for part in self._parts] or columns.records.tolist()
+            counts = [sum(records[first:last]) for first, last in self._bounds]
+        parts = zip(self._settings.components, counts, strict=True)
+        return [count for name, count in parts if name not in self.waiting]
 
     @property
     def _bounds(self) -> Iterator[tuple[int, int]]:
@@ -370,8 +356,8 @@ class Identity:
         if self._index is None:
             return self.kind
         own = [range(first, last) for first, last in self._bounds]
-        parts = dict(zip(self._settings.components, own, strict=True))
-        shards = [shard for part in _without(parts, names).values() for shard in part]
+        parts = _without(dict(zip(self._settings.components, own, strict=True)), names)
+        shards = [shard for part in parts.values() for shard in part]
         return f"{self._counting}{self._index.select(shards).digest()}"
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
@@ -478,8 +464,8 @@ class Identity:
     def _stages(self) -> str:
         pack, buckets = self._settings.pack, self._settings.length_buckets
         named = str(pack) if pack else f"{buckets}{BUCKETS}" if buckets else ""
-        window = str(self._settings.window or "")
-        return ", ".join(filter(None, [self._functions.in_lanes, window, named]))
+        parts = self._functions.in_lanes, str(self._settings.window or ""), named
+        return ", ".join(filter(None, parts))
 
 
 def _of_shards(chunks: Chunks, first: int, last: int) -> Chunks:

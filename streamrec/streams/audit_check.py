@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.dataset_places import RankDeliveries
-    from streamrec.pipeline.mix_places import MixDeliveries
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.streams.audit_part import LoggedStep, Stretch
 
@@ -91,6 +90,10 @@ class RankReport:
     def again(self) -> int:
         """Steps that the log has once more, as a resumed run delivered them again."""
         return sum(end - begin for begin, end in self.spans) - self.steps
+
+    def has(self, step: int) -> bool:
+        """Return whether the log has a step."""
+        return any(begin <= step < end for begin, end in self.spans)
 
 
 @dataclass
@@ -155,9 +158,8 @@ class OneRun:
         order = replace(order, mix_changes="")
         if order in self._known:
             return
-        first = self._known[0] if self._known else order
         self._known.append(order)
-        told, own = (asdict(one) for one in _without_joined(first, order))
+        told, own = (asdict(one) for one in _without_joined(self._known[0], order))
         differing = [
             f"{name} is {own[name]!r} here, and {told[name]!r} in an object before it"
             + settings_of(name)
@@ -220,14 +222,11 @@ def check_audit(
             report = reports.setdefault(numbers, RankReport(*numbers))
             _check_object(found, data, report, again, orders)
     if not reports:
-        raise ObjectNotFound(_nothing_of(rank), url=place)
+        whose = "" if rank is None else f" of rank {rank}"
+        why = f"there is no audit log{whose}; give the directory that the run's audit setting names"
+        raise ObjectNotFound(why, url=place)
     ranks = [reports[key] for key in sorted(reports, key=lambda key: (key[1], key[0]))]
     return AuditReport(ranks, [] if rank is not None else list(gaps_in(ranks)), strays)
-
-
-def _nothing_of(rank: int | None) -> str:
-    whose = "" if rank is None else f" of rank {rank}"
-    return f"there is no audit log{whose}; give the directory that the run's audit setting names"
 
 
 def _objects(place: str, stores: BlockingStores) -> Iterator[tuple[str, bytes]]:
@@ -343,13 +342,9 @@ def gaps_in(ranks: Sequence[RankReport]) -> Iterator[str]:
         else:
             whole += common(list(of.values()))
     for (_, begin), (end, _) in pairwise(union(whole)):
-        named = [f"{one.rank} of {one.world_size}" for one in ranks if not _has(one, begin)]
+        named = [f"{one.rank} of {one.world_size}" for one in ranks if not one.has(begin)]
         steps = f"step {begin} is" if end == begin + 1 else f"steps {begin} to {end - 1} are"
         yield f"{steps} not in the log of rank {', '.join(named[:FEW])}"
-
-
-def _has(rank: RankReport, step: int) -> bool:
-    return any(begin <= step < end for begin, end in rank.spans)
 
 
 OF_THE_ORDER = ("shuffle", "seed", "shuffle_window", "lanes")
@@ -417,7 +412,9 @@ class Again:
 
             mix = MixDeliveries(dataset, size, **whose)
             mix.fingerprint.check(part.fingerprint, "the log")
-            found = _taken(stretch, _mixed(mix, stretch))
+            parts = mix.rows(range(stretch.step, stretch.end))
+            batches = ((int(rows.steps[-1]) + 1, numbers_of(rows, mix.order)) for rows in parts)
+            found = _taken(stretch, batches)
         else:
             from streamrec.pipeline.dataset_places import RankDeliveries
 
@@ -437,7 +434,10 @@ def _computed(stretch: Stretch, of: RankDeliveries, size: int) -> Iterator[Taken
     """Yield each step that was not skipped, with its rows; ``size``: the records of a step."""
     for entries in _groups(stretch.entries, max(1, RECORDS_AT_ONCE // size)):
         steps = range(entries[0].step, entries[-1].step + entries[-1].steps)
-        yield from _split(entries, np.concatenate([NO_ROWS, *of.rows_of(steps)], axis=1))
+        rows = np.concatenate([NO_ROWS, *of.rows_of(steps)], axis=1)
+        bounds = [(entry.step, entry.step + entry.steps) for entry in entries]
+        for entry, (first, last) in zip(entries, np.searchsorted(rows[0], bounds), strict=True):
+            yield entry, rows[:, first:last]
 
 
 def _groups(entries: Iterable[LoggedStep], most: int) -> Iterator[list[LoggedStep]]:
@@ -453,12 +453,6 @@ def _groups(entries: Iterable[LoggedStep], most: int) -> Iterator[list[LoggedSte
             yield group
 
 
-def _split(entries: Sequence[LoggedStep], rows: Numbers) -> Iterator[Taken]:
-    bounds = [(entry.step, entry.step + entry.steps) for entry in entries]
-    for entry, (first, last) in zip(entries, np.searchsorted(rows[0], bounds), strict=True):
-        yield entry, rows[:, first:last]
-
-
 def _read(part: Part, stretch: Stretch, settings: DatasetSettings) -> Iterator[Expected]:
     rank = Rank(part.header["rank"], part.header["world_size"])
     # A stretch may be short, and the stream without end.
@@ -466,8 +460,8 @@ def _read(part: Part, stretch: Stretch, settings: DatasetSettings) -> Iterator[E
     with closing(ThreadSession(few, rank, stretch.point)) as session:
         session.fingerprint.check(part.fingerprint, "the log")
         shards = session.settings["shards"]
-        for entry, rows in _taken(stretch, _received(session, settings)):
-            yield entry, rows, shards
+        taken = _taken(stretch, _received(session, settings))
+        yield from ((entry, rows, shards) for entry, rows in taken)
 
 
 def _taken(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator[Taken]:
@@ -488,11 +482,6 @@ def _taken(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator
             yield entry, rows[:, (rows[0] >= first) & (rows[0] < end)]
 
 
-def _mixed(mix: MixDeliveries, stretch: Stretch) -> Iterator[tuple[int, Numbers]]:
-    for rows in mix.rows(range(stretch.step, stretch.end)):
-        yield int(rows.steps[-1]) + 1, numbers_of(rows, mix.order)
-
-
 def _received(session: ThreadSession, settings: DatasetSettings) -> Iterator[tuple[int, Numbers]]:
     ends = 0
     # A run without a batch is followed by others without end.
@@ -505,8 +494,7 @@ def _received(session: ThreadSession, settings: DatasetSettings) -> Iterator[tup
             continue
         ends, step = 0, batch.next_position.step
         shards, records = batch.origin
-        count = len(shards)
-        steps = np.full(count, step - 1)
+        steps = np.full(len(shards), step - 1)
         if settings.batch_size is None:
-            steps = np.arange(step - count, step)
+            steps = np.arange(step - len(shards), step)
         yield step, np.stack([steps, shards, records]).astype(np.int64)[:, shards >= 0]

@@ -123,10 +123,8 @@ class FeatureParser:
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
         self._context = _compile(specs.context, needs, ColumnKind.VARLEN, pad=pad)
         self._sequence = _compile(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
-        self._columns = [
-            (name, feature_of(name, spec))
-            for name, spec in (*specs.context.items(), *specs.sequence.items())
-        ]
+        every = [*specs.context.items(), *specs.sequence.items()]
+        self._columns = [(name, feature_of(name, spec)) for name, spec in every]
         self._lengths = {
             name: steps.numbers[feature_of(name, spec)]
             for name, spec in specs.sequence.items()
@@ -137,17 +135,11 @@ class FeatureParser:
         # One call of the kernel gives the columns of the context, and after them those of the
         # lists.
         self._split = len(needs.by_name)
-        # Only rows of any length find nothing, and no error, in what is a feature list.
-        self._unproven = {
-            need.plan.name: at
-            for at, need in enumerate(needs.by_name.values())
-            if need.plan.kind is ColumnKind.VARLEN and not self._of_sequences
-        }
+        self._unproven = {} if self._of_sequences else _ragged_places(needs)
         self._claims = needs.claims
         self._filling = Filling.of(needs.plans)
         # Pictures, sizes and indices are read again: nobody else may be able to change them.
-        every = (*specs.context.values(), *specs.sequence.values())
-        memory = allocate if all(map(_is_plain, every)) else scratch
+        memory = allocate if all(_is_plain(spec) for _, spec in every) else scratch
         lists = steps.plans if self._of_sequences else None
         self._renames = renames
         self._parser = RenamingParser(needs.plans, lists, memory, self._claims.values, renames)
@@ -234,6 +226,15 @@ class FeatureParser:
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def _ragged_places(needs: Needs) -> dict[str, int]:
+    """Return the places of columns whose rows have any length, by feature.
+
+    These alone find nothing, and no error, in what is a feature list.
+    """
+    plans = enumerate(need.plan for need in needs.by_name.values())
+    return {plan.name: at for at, plan in plans if plan.kind is ColumnKind.VARLEN}
 
 
 def _compile(
