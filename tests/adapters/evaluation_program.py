@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning
 import torch
 from accelerate import Accelerator
+from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
@@ -16,6 +17,9 @@ import streamrec as sr
 from streamrec.adapters.huggingface import as_dataset, collate
 from streamrec.adapters.torch import as_loader
 from tests.adapters.huggingface_program import FEATURES, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def loader(source: str, restart: bool | None = None, **values: Any) -> Any:
@@ -73,6 +77,51 @@ def evaluated(source: str, **values: Any) -> dict[str, Any]:
     return {"whole": whole.loops, "part": part.loops, "trained": whole.trained}
 
 
+def endless(source: str, place: str) -> dict[str, str]:
+    """Return how evaluations of a stream without an end are refused, or the limited loop's ids."""
+    quiet: dict[str, Any] = {
+        "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
+        "enable_model_summary": False, "accelerator": "cpu", "max_epochs": 1,
+    }  # fmt: skip
+    run, module = lightning.Trainer(**quiet), Module()
+    endless = [loader(source, epochs=None) for _ in range(5)]
+    refusals = {
+        "fit": refusal(lambda: run.fit(module, loader(source), endless[0])),
+        "test": refusal(lambda: run.test(Module(), endless[1], verbose=False)),
+        "predict": refusal(lambda: run.predict(Module(), endless[2])),
+        "trainer": refusal(lambda: of_trainer(source, place, epochs=None)),
+    }
+    limited = Part()
+    lightning.Trainer(**quiet, limit_val_batches=2).validate(limited, endless[3], verbose=False)
+    pair = CombinedLoader({"a": endless[4], "b": loader(source)}, "min_size")
+    side = SideBySide()
+    run.validate(side, pair, verbose=False)
+    return {**refusals, "trained": str(module.trained), "limited": str(len(limited.ids)),
+            "side by side": str(len(side.ids))}  # fmt: skip
+
+
+class Part(Module):
+    """Keeps the ids after its loop."""
+
+    def on_validation_epoch_end(self) -> None:
+        pass
+
+
+class SideBySide(Part):
+    """Takes two loaders at once."""
+
+    def validation_step(self, batch: Any, number: int) -> None:
+        super().validation_step(batch["a"], number)
+
+
+def refusal(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except sr.errors.ConfigError as error:
+        return str(error)
+    return ""
+
+
 def accelerated(source: str) -> list[list[int]]:
     """Return the ids of a loop that is broken off, and of a whole one, prepared in two ways."""
     accelerator = Accelerator(cpu=True)
@@ -90,9 +139,10 @@ def first(batches: Any, most: int) -> list[int]:
     return ids
 
 
-def of_trainer(source: str, place: str) -> list[list[int]]:
+def of_trainer(source: str, place: str, **values: Any) -> list[list[int]]:
     """Return the ids of two evaluations of transformers' Trainer."""
-    stream = sr.open(source, FEATURES, index=True, lanes=2, rank=0, world_size=1, engine="thread")
+    settings: dict[str, Any] = {"index": True, "lanes": 2, "engine": "thread", **values}
+    stream = sr.open(source, FEATURES, rank=0, world_size=1, **settings)
     model = Model()
     arguments = TrainingArguments(
         place, per_device_eval_batch_size=6, use_cpu=True, report_to=[], disable_tqdm=True,
@@ -115,5 +165,6 @@ def main(source: str, place: str) -> None:
         "unknown": evaluated(source, index=None),
         "accelerate": accelerated(source),
         "trainer": of_trainer(source, place),
+        "endless": endless(source, place),
     }
     print(json.dumps(cases))

@@ -57,3 +57,16 @@ def test_accelerate(cases: dict[str, Any]) -> None:
 
 def test_transformers(cases: dict[str, Any]) -> None:
     assert [sorted(ids) for ids in cases["trainer"]] == [ALL] * 2
+
+
+class TestWithoutEnd:
+    @pytest.mark.parametrize("loop", ["fit", "test", "predict", "trainer"])
+    def test_it_is_refused(self, cases: dict[str, Any], loop: str) -> None:
+        assert "this evaluation would never end; open it without epochs=" in cases["endless"][loop]
+
+    def test_it_is_refused_before_the_training(self, cases: dict[str, Any]) -> None:
+        assert cases["endless"]["trained"] == "[]"
+
+    def test_a_limit_or_a_shorter_loader_is_an_end(self, cases: dict[str, Any]) -> None:
+        assert cases["endless"]["limited"] == "12"
+        assert cases["endless"]["side by side"] == str(RECORDS)

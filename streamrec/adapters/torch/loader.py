@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import deque
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import torch
@@ -173,6 +174,32 @@ def is_evaluating() -> bool:
     return _caller(EVALUATIONS) is not None
 
 
+def _check_end(stream: Stream) -> None:
+    """Refuse an evaluation of Lightning or Hugging Face that would never end.
+
+    Raises:
+        ConfigError: The stream repeats its records without an end, and the loop has no limit.
+    """
+    if _evaluates_without_limit() and handle.of(stream).is_endless:
+        raise ConfigError(
+            "the stream was opened with epochs=None, so this evaluation would never end; open it "
+            "without epochs=, or limit the loop where the trainer can: Lightning's "
+            "limit_val_batches=, limit_test_batches= or limit_predict_batches="
+        )
+
+
+def _evaluates_without_limit() -> bool:
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    if trainer is not None and callers.runs(("evaluation_loop",), trainer):
+        return True
+    loop = _caller(EVALUATIONS)
+    # The first of these also tells in the sanity check, before hours of training, what is to come.
+    limits = getattr(loop, "_max_batches", None) or getattr(loop, "max_batches", ())
+    # Of loaders that are read side by side, the shortest may end the loop.
+    mode = getattr(getattr(loop, "_combined_loader", None), "_mode", None)
+    return inf in limits and mode != "min_size"
+
+
 def _caller(names: tuple[str, ...]) -> Any:
     """Return the nearest caller whose ``self`` is of one of Lightning's classes."""
     places = [f"{package}.{name}".rsplit(".", 1) for package in PACKAGES for name in names]
@@ -250,6 +277,7 @@ class Loader(IterableDataset[Any]):
     # -- iterating ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Self:
+        _check_end(self._stream)
         iter(self._stream)
         if get_worker_info() is None:
             self._notice.clear()
