@@ -238,10 +238,16 @@ class RecordOrder:
 
         Chunks must not be joined. The bytes of a part of a chunk are estimated.
         """
-        piece = self._piece(lane, epoch)
-        chunks = self._unit_chunks[piece.units]
-        sizes = self.table.end[chunks] - self.table.begin[chunks]
-        return sizes * (piece.last - piece.first) // self.table.records[chunks], piece.before
+        order, before = self._sequence(epoch)
+        begin, end, low, high = self._bounds(lane, epoch)
+        counted = before[begin : end + 1] - low
+        counted[0], counted[-1] = 0, high - low
+        sizes = self._unit_bytes[order[begin:end]]
+        # A lane's piece may begin and end within a unit.
+        for place in {0, end - begin - 1} if end > begin else ():
+            records = counted[place + 1] - counted[place]
+            sizes[place] = self._bytes_of(self._unit_chunks[order[begin + place]], records)
+        return sizes, counted
 
     def parts(self, lane: int, epoch: int, begin: int, end: int) -> Numbers:
         """Count, by extent, the lane's records from ``begin`` to before ``end`` of an epoch.
@@ -301,6 +307,16 @@ class RecordOrder:
         """The number of the first chunk of each shard, and of all chunks."""
         shards = int(self.table.shard.max(initial=-1)) + 2
         return np.searchsorted(self.table.shard, np.arange(shards)).astype(np.int64)
+
+    @cached_property
+    def _unit_bytes(self) -> Numbers:
+        """The bytes of each unit, which is a chunk or a part of one."""
+        return self._bytes_of(self._unit_chunks, np.diff(self._units))
+
+    def _bytes_of(self, chunks: Numbers, records: Numbers) -> Numbers:
+        """Return the bytes of so many records of each chunk."""
+        sizes: Numbers = self.table.end[chunks] - self.table.begin[chunks]
+        return sizes * records // self.table.records[chunks]
 
     @cached_property
     def _unit_chunks(self) -> Numbers:
@@ -495,9 +511,9 @@ class ChunkWindows:
         # All others are full. There may be 200,000: a table says what comes after each beginning.
         room = self.windows.size(lane, len(GROWTH) + 1, GROWTH)
         fits = np.searchsorted(ends, starts + room, "right")
-        after_each = np.maximum(fits, np.arange(1, len(ends) + 1)).tolist()
+        after_each = np.maximum(fits, np.arange(1, len(ends) + 1))
         while (begin := begins[-1]) < len(ends):
-            begins.append(after_each[begin])
+            begins.append(after_each.item(begin))
         return before.take(begins)
 
 

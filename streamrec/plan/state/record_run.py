@@ -206,7 +206,7 @@ class Delivery:
         numbers = counts + run.order.before(lane, run.epoch)
         epochs = (numbers * run.order.lanes + lane) // run.order.records
         records = np.empty_like(counts)
-        for epoch in np.unique(epochs).tolist():
+        for epoch in epochs[np.diff(epochs, prepend=-1) > 0].tolist():  # they rise
             own = epochs == epoch
             taken = self._taken_at(lane, epoch, numbers[own] - run.order.before(lane, epoch))
             records[own] = run.order.records_at(lane, epoch, taken)
