@@ -12,6 +12,7 @@ from streamrec.config.places import command_for
 from streamrec.errors import ConfigError, MalformedPosition, OtherDataset
 from streamrec.pipeline.dataset_identity import check_batches, uncounting_stage
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
+from streamrec.pipeline.terms.run_plan import mix_steps
 from streamrec.plan.order.coordinates import POINT
 from streamrec.plan.order.mixture import names_in
 from streamrec.plan.order.window import Windows
@@ -78,12 +79,19 @@ class Arithmetic:
         if settings.steps_per_epoch is not None:
             return settings.epochs * settings.steps_per_epoch
         remainder = self.remainder(world_size, batch_size)
+        mixed = self._mix_steps(batch_size, world_size)
+        if mixed is not None:
+            return mixed
         records = self._identity.records
         if records is not None and (self._gives_all_records or self._reads_all(world_size)):
             steps, rest = divmod(records * settings.epochs, batch_size or 1)
             return steps + (rest > 0 and remainder != "drop")
         run = self._run(remainder, batch_size, world_size)
         return None if run is None else run.steps
+
+    def _mix_steps(self, batch_size: int | None, world_size: int) -> int | None:
+        """Return the steps of several ranks in a mix that gives all its records; else ``None``."""
+        return mix_steps(self._settings, self._identity.orders, world_size, batch_size or 1)
 
     @property
     def _gives_all_records(self) -> bool:
@@ -101,6 +109,9 @@ class Arithmetic:
     def surplus(self, batch_size: int | None, world_size: int) -> int | None:
         """Count the masked rows of a run's batches; below 0: the records that are left out."""
         run = self._run(self.remainder(world_size, batch_size), batch_size, world_size)
+        mixed, records = self._mix_steps(batch_size, world_size), self._identity.records
+        if mixed is not None and records is not None:
+            return mixed * (batch_size or 1) * world_size - records
         return None if run is None else run.surplus
 
     def _costs(self, world_size: int, batch_size: int | None) -> str:

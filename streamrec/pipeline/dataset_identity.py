@@ -80,14 +80,11 @@ def check_ranks(settings: DatasetSettings, lanes: int, rank: int, world_size: in
 
 
 def _check_ends(settings: DatasetSettings, lanes: int, world_size: int) -> None:
-    if settings.exhausted != "repeat":
-        raise ConfigError(
-            f"components end at different steps on {world_size} ranks, which would wait for "
-            'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
-            "of batches every rank is to get"
-        )
     stage, serves = uncounting_stage(settings), "set"
     is_counted = settings.index is not None and not stage
+    if settings.exhausted != "repeat":
+        _check_exhausted(settings, world_size)
+        return
     if is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
         return
     what = f"{stage} makes an unknown number of rows of a lane's records"
@@ -104,6 +101,24 @@ def _check_ends(settings: DatasetSettings, lanes: int, world_size: int) -> None:
         f"for ever; {serves} steps_per_epoch to the number of batches every rank is to get, or "
         "epochs to None"
     )
+
+
+def _check_exhausted(settings: DatasetSettings, world_size: int) -> None:
+    stage = uncounting_stage(settings)
+    remedy = f"with {stage} no index counts the rows; set"
+    if not stage:
+        remedy = 'set exhausted to "rest" and index=True, with which all ranks end at one step, or'
+    if stage or settings.index is None or settings.exhausted != "rest":
+        raise ConfigError(
+            f"components end at different steps on {world_size} ranks, which would wait for each "
+            f'other for ever; {remedy} exhausted to "repeat", and steps_per_epoch to the number of '
+            "batches every rank is to get"
+        )
+    if settings.remainder == "pad":
+        raise ConfigError(
+            f'with exhausted "rest", {world_size} ranks leave out records that do not fill a batch '
+            'of all ranks, and add no rows; leave remainder "pad" out, or read on one rank'
+        )
 
 
 def check_batches(settings: DatasetSettings, batch_size: int | None, remainder: str) -> None:

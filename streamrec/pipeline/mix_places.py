@@ -77,7 +77,8 @@ class MixDeliveries:
         """Yield the rows of these steps, some of them at a time; those before are computed, too."""
         plan = self._plan
         while (step := plan.position.step) < steps.stop:
-            for first, chunk in _run(plan, steps.stop):
+            end = plan.mix_end
+            for first, chunk in _run(plan, steps.stop if end is None else min(end, steps.stop)):
                 step = first + (1 if self._batch_size else len(chunk))
                 if step > steps.start:
                     yield self._rows(plan, first, chunk)

@@ -60,7 +60,7 @@ def warn_of_records_left_out(
 def _ways_to_keep_records(settings: StreamSettings, lanes: int, world_size: int) -> str:
     """Return the settings to choose; a job that resumes may change only the first."""
     ways = []
-    if settings.balance is None:
+    if settings.balance is None and settings.exhausted == "repeat":
         ways.append(
             'set remainder="pad", also when a job resumes: every record comes once, and masked '
             "rows fill the last batches"

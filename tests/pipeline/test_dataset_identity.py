@@ -78,6 +78,11 @@ def test_ranks(rank: int, world_size: int, lanes: int, words: str) -> None:
         ({"index": True, **PACK}, "pack makes an unknown number of rows"),
         ({"index": True, "epochs": None, **FILTER}, ""),
         ({"exhausted": "stop", **MIX}, "components end at different steps on 2 ranks"),
+        ({"exhausted": "stop", "index": True, **MIX}, "components end at different steps"),
+        ({"exhausted": "rest", **MIX}, "components end at different steps on 2 ranks"),
+        ({"exhausted": "rest", "index": True, **MIX}, ""),
+        ({"exhausted": "rest", "index": True, **MIX, **FILTER}, "components end at different"),
+        ({"exhausted": "rest", "index": True, "remainder": "pad", **MIX}, 'with exhausted "rest"'),
     ],
 )
 def test_all_ranks_end_at_the_same_step(more: Any, words: str) -> None:

@@ -96,6 +96,38 @@ def test_an_epoch_has_every_record_once_and_a_length(
 
 
 @FEWER
+@given(MIXES, ORDERS, st.integers(0, 3), st.permutations([2, 4]))
+def test_several_ranks_end_an_epoch_at_one_step(
+    tmp_path: Path, mix: Any, order: dict[str, Any], stop: int, sizes: list[int]
+) -> None:
+    settings = written(tmp_path, mix, **order, exhausted="rest")
+
+    async def main() -> None:
+        dataset = await Dataset.open(settings.model_copy(update={"batch_size": 8}))
+        whole = global_batches([await receive_all(dataset)])
+        first, second = sizes
+        ranks = await receive_ranks(settings, first, 8, most=stop or 99)
+        states = [position_after(batches[-1]) for batches in ranks] if ranks[0] else []
+        if stop and states:
+            rest = await receive_ranks(settings, second, 8, states, most=99)
+            ranks = [batches + rest[0] for batches in ranks]
+            assert len({len(batches) for batches in rest}) == 1
+            seen = global_batches(rest)
+            assert seen == whole[stop : stop + len(seen)]
+        steps = len(ranks[0])
+        assert steps == dataset.length(8 // first, first) == dataset.length(8 // second, second)
+        # Less than a record of each component in each lane, and less than a batch of all ranks.
+        lanes = dataset.lanes
+        lost = -(dataset.surplus(8 // first, first) or 0)
+        assert lost == len(everything(mix)) - 8 * steps < len(mix) * lanes + 8
+        if not stop:
+            assert global_batches(ranks) == whole[:steps]
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@FEWER
 @given(MIXES, ORDERS, st.integers(1, 5), st.permutations([1, 2, 4]), st.integers(0, 8))
 def test_any_stops_ranks_and_changes(
     tmp_path: Path, mix: Any, order: dict[str, Any], stop: int, sizes: list[int], step: int

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 RECORD = 100_000
 BALANCE = sr.Balance("x")
+REST: dict[str, Any] = {
+    "source": {"a": "x", "b": "y"},
+    "weights": [(0, {"a": 1.0, "b": 1.0})],
+    "exhausted": "rest",
+}
 
 
 @pytest.fixture
@@ -99,6 +104,7 @@ def said_of_records_left_out(
     [
         ({}, r'set remainder="pad", .*; or in a new run, set lanes=2, which leaves out fewest'),
         ({"lanes": 2, "batch_size": 60}, r'set remainder="pad", .* fill the last batches'),
+        (REST, "in a new run, set lanes=2, which leaves out fewest"),
         ({"balance": BALANCE}, "in a new run, set lanes=2, which leaves out fewest"),
         ({"balance": BALANCE, "lanes": 2, "batch_size": 60}, ".* set a smaller batch_size"),
     ],

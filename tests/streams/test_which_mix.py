@@ -114,18 +114,28 @@ def test_every_step_of_every_rank(
             assert told(later) == [row for row in rows if row[0] > at]
 
 
-@pytest.mark.parametrize("exhausted", ["stop", "rest"])
-@pytest.mark.parametrize("remainder", [None, "drop"])
-def test_runs_that_end(sources: dict[str, str], exhausted: str, remainder: str | None) -> None:
+@pytest.mark.parametrize(
+    ("exhausted", "remainder", "world"),
+    [
+        ("stop", None, 1),
+        ("stop", "drop", 1),
+        ("rest", None, 1),
+        ("rest", "drop", 1),
+        ("rest", None, 4),
+    ],
+)
+def test_runs_that_end(
+    sources: dict[str, str], exhausted: str, remainder: str | None, world: int
+) -> None:
     values = {**ALWAYS, "exhausted": exhausted, "epochs": 1, "remainder": remainder}
     parts = weighted(sources)
     if exhausted == "stop":
         parts["books"] = (parts["code"][0], 0.1)
-    rows, states = delivered(parts, 0, 1, 110, **values)
-    steps = range(len(states))
-    assert told(sr.which(parts, steps, **values)) == rows
+    rows, states = delivered(parts, 0, world, 110, **values)
+    steps, of = range(len(states)), {"rank": 0, "world_size": world, **values}
+    assert told(sr.which(parts, steps, **of)) == rows
     half = len(states) // 2
-    later = sr.which(parts, range(half, len(states)), state=states[half - 1], **values)
+    later = sr.which(parts, range(half, len(states)), state=states[half - 1], **of)
     assert told(later) == [row for row in rows if row[0] >= half]
 
 

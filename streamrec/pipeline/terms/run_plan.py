@@ -214,9 +214,20 @@ class RunPlan:
         """The step at which the run ends; ``None``: it ends with its records or not at all."""
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
         if epochs is None or steps is None:
-            return self.by_record.end_step if self.by_record else None
+            return self.by_record.end_step if self.by_record else self.mix_end
         # Steps are counted from the very start, through all runs before this one.
         return (self.position.run_epoch + epochs) * steps
+
+    @property
+    def mix_end(self) -> int | None:
+        """The step at which all ranks end the epoch of a mix; ``None``: its records end it."""
+        position, size = self.position, self.batch_size or 1
+        steps = mix_steps(self.settings, self.orders, position.world_size, size)
+        if steps is None:
+            return None
+        # A run of one epoch begins where its lanes have given nothing.
+        taken = int(position.lanes["taken"].sum()) + position.skip
+        return position.step - taken // size + steps
 
     def at(self, step: int) -> Position:
         """Return the position before a step, by record: no lane is asked where it is."""
@@ -336,6 +347,25 @@ def deal_of(
     lanes, rows = range(run.order.lanes), run.batch_size * world_size
     whole = replace(run, lanes=lanes, batch_size=rows)
     return RankDeal(whole, position.rank, world_size, lengths, balance)
+
+
+def mix_steps(
+    settings: DatasetSettings, orders: Sequence[Order], world_size: int, batch_size: int
+) -> int | None:
+    """Return the steps of each rank in the epoch of a mix that gives all its records.
+
+    Each lane has as many records of a component as any other, or one more. So all ranks end where
+    each lane has given what the shortest may have, in every epoch alike.
+
+    Returns:
+        ``None``: there is one rank, which reads all, or the orders do not tell.
+    """
+    if world_size == 1 or settings.exhausted != "rest":
+        return None
+    shortest = sum(
+        order.records // order.lanes for order in orders if isinstance(order, RecordOrder)
+    )
+    return shortest * (orders[0].lanes // world_size) // batch_size
 
 
 def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
