@@ -200,6 +200,12 @@ def ratio(
     return own / best if own is not None and best is not None else None
 
 
+def times(results: Sequence[Result], ours: str, theirs: str, rate: str = RATE) -> float | None:
+    """Return the ratio of two cases of these titles, if both were measured."""
+    found = next((one for one in results if one.case.title == ours and one.measurements), None)
+    return None if found is None else ratio(found, Comparison("", (theirs,)), results, rate)
+
+
 def ratios(result: Result, results: Sequence[Result]) -> str:
     """Return a cell with the case's ratio to each of the cases that it is compared with."""
     found = {one.label: ratio(result, one, results) for one in result.case.comparisons}

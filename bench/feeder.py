@@ -42,7 +42,7 @@ from bench.feeding.clients import nbytes
 from bench.harness import PEERS, Aim, Report, Run, benchmark, now, number, table
 from bench.readers.streams import specs
 from bench.services import self_signed
-from bench.stopwatch import TICKS, children
+from bench.stopwatch import cpu_seconds, tree
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
     "images": (datasets.images, 321.6, 64),
@@ -224,9 +224,9 @@ class _Running:
         start = monotonic() + WARMING
         self._host.tell(do="run", name=self._cell.title, start=start, stop=start + seconds)
         _sleep_until(start)
-        before = cpu_seconds(self._servers), cpu_seconds(self._clients)
+        before = _cpu_seconds(self._servers), _cpu_seconds(self._clients)
         _sleep_until(start + seconds)
-        after = cpu_seconds(self._servers), cpu_seconds(self._clients)
+        after = _cpu_seconds(self._servers), _cpu_seconds(self._clients)
         answer = self._host.answer()
         records = answer["records"]
         if not records and seconds > PATIENCE:
@@ -283,23 +283,16 @@ def _sleep_until(when: float) -> None:
 
 def _descendants(processes: Iterable[Process]) -> list[int]:
     """Return the ids of processes, and of all that descend from them."""
-    found = [process.pid for process in processes]
-    for pid in found:
-        found += children(pid)
-    return found
+    return [pid for process in processes for pid in tree(process.pid)]
 
 
-def cpu_seconds(pids: Iterable[int]) -> Mapping[int, float]:
+def _cpu_seconds(pids: Iterable[int]) -> Mapping[int, float]:
     """Return the CPU seconds that processes have taken so far; of those that are gone, none."""
-    found = {}
+    taken = {}
     for pid in pids:
-        try:
-            with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - read twice a measurement
-                fields = stat.read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        found[pid] = (int(fields[11]) + int(fields[12])) / TICKS
-    return found
+        with suppress(OSError):
+            taken[pid] = cpu_seconds(pid)
+    return taken
 
 
 # -- tables ----------------------------------------------------------------------------------------

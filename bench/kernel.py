@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from bench import datasets, machine
-from bench.cases import Case, Comparison, Result, ratio
+from bench.cases import Case, Result, times
 from bench.charts import CEILING, OTHER, OWN, draw_bars, new_figure, save_figure
 from bench.datasets import Dataset
 from bench.harness import Aim, Report, Run, benchmark
@@ -123,20 +123,18 @@ def aims_of(results: Sequence[Result], kernel: str) -> list[Aim]:
     named = {one.case.title: one for one in results if one.measurements}
     own = f"streamrec, {kernel}"
 
-    def times(name: str, aim: float, ours: str, other: str) -> Aim:
-        one = named.get(ours)
-        found = ratio(one, Comparison("", (other,)), results) if one else None
-        return Aim(name, "times", aim, found)
+    def least(name: str, aim: float, ours: str, other: str) -> Aim:
+        return Aim(name, "times", aim, times(results, ours, other))
 
     def parsing(kind: str, aim: float, against: str, other: str) -> Aim:
         name = f"{kind} parsed on one core, of {against} on all"
-        return times(name, aim, title(PARSING, kind, own), title(PARSING, kind, other))
+        return least(name, aim, title(PARSING, kind, own), title(PARSING, kind, other))
 
     def whole(kind: str, aim: float, other: str) -> Aim:
         """Return the aim of the faster way to read a stream."""
         name, theirs = f"{kind} from files to batches, of {other}", title(WHOLE, kind, other)
         ways = (title(WHOLE, kind, f"sr.open, {way}") for way in STREAMS)
-        aims = (times(name, aim, ours, theirs) for ours in ways)
+        aims = (least(name, aim, ours, theirs) for ours in ways)
         return max(aims, key=lambda one: one.measured or 0.0)
 
     small = named.get(title(FRAMES, "recsys", own))
@@ -146,7 +144,7 @@ def aims_of(results: Sequence[Result], kernel: str) -> list[Aim]:
     others = list(zip(parsed, PARSED.values(), strict=True))
     return [
         Aim("small records found and checked", "million/s", 20, rate and rate / 1e6),
-        times("large records checked, of the CRC alone", 0.8, *large),
+        least("large records checked, of the CRC alone", 0.8, *large),
         *(parsing(*kind, *other) for kind in PARSE_AIMS for other in others),
         *(whole(*kind, other) for kind in WHOLE_AIMS for other in PIPELINES.values()),
         *map(_memory_aim, (one for one in named.values() if one.case.group.startswith(MEMORY))),

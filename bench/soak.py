@@ -8,28 +8,23 @@ descriptors, tasks and threads it has.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import click
 
 from bench import datasets
 from bench.cases import say
-from bench.crowd import program
+from bench.feeder_systems import Process
 from bench.harness import Report, Run, benchmark
-from bench.machine import ROOT
 from bench.services import STORE_KEYS, store
 from streamrec.feeder.client.client import BlockingFeed
 
@@ -88,24 +83,13 @@ KINDS: dict[str, Callable[[int], None]] = {
 # -- the feeder ------------------------------------------------------------------------------------
 
 
-@dataclass
-class FeederProcess:
-    """A feeder in another process, which reports what it holds."""
-
-    process: subprocess.Popen[str]
-    port: int
-
-    def report(self) -> dict[str, Any]:
-        """Wait until no client is connected, and return what the feeder holds then."""
-        while (report := self._ask())["connections"]:
-            pass
-        return report
-
-    def _ask(self) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return read_line(self.process)
+def report(feeder: Process) -> dict[str, Any]:
+    """Wait until no client is connected, and return what the feeder holds then."""
+    while True:
+        feeder.tell()
+        held = feeder.answer()
+        if not held["connections"]:
+            return held
 
 
 @benchmark("soak")
@@ -144,28 +128,16 @@ def soak(order: str, kind: str, options: dict[str, Any], connects: int) -> list[
         "epochs": None,
         **ORDERS[order],
     }
-    with feeder(settings) as process:
-        points = [{"clients": 0, **process.report()}]
-        for number in range(1, connects + 1):
-            KINDS[kind](process.port)
-            if number % max(1, connects // POINTS) == 0:
-                points.append({"clients": number, **process.report()})
+    with tempfile.TemporaryDirectory() as directory:
+        program = ("bench.crowd", "feeder", json.dumps(settings))
+        with closing(Process(program, Path(directory, "feeder.log"))) as feeder:
+            port = feeder.answer()["port"]
+            points = [{"clients": 0, **report(feeder)}]
+            for number in range(1, connects + 1):
+                KINDS[kind](port)
+                if number % max(1, connects // POINTS) == 0:
+                    points.append({"clients": number, **report(feeder)})
     return points
-
-
-@contextlib.contextmanager
-def feeder(settings: dict[str, Any]) -> Iterator[FeederProcess]:
-    """Serve a dataset in another process, which ends with the ``with`` block."""
-    command, pipes = program("feeder", json.dumps(settings)), {"stdin": PIPE, "stdout": PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
-        yield FeederProcess(process, read_line(process)["port"])
-
-
-def read_line(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Read the next line that the feeder prints."""
-    assert process.stdout is not None
-    answer: dict[str, Any] = json.loads(process.stdout.readline())
-    return answer
 
 
 def early(points: list[dict[str, Any]]) -> dict[str, Any]:

@@ -35,8 +35,13 @@ class Usage(NamedTuple):
 
 def usage(pid: int) -> Usage:
     """Return the usage of a running process since its start."""
+    return Usage(cpu_seconds(pid), _status_megabytes(pid, "VmHWM:"))
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds that a running process has taken so far."""
     fields = _stat(pid)
-    return Usage((int(fields[11]) + int(fields[12])) / TICKS, _status_megabytes(pid, "VmHWM:"))
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def helpers_usage(pid: int) -> Usage:

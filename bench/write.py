@@ -28,7 +28,7 @@ from typing import Any
 import click
 
 from bench import machine
-from bench.cases import MISSING, RATE, Case, Comparison, Failure, Judge, Result, ratio, say
+from bench.cases import RATE, Case, Comparison, Failure, Judge, Result, ratios, say, times
 from bench.harness import PEERS, Aim, Column, Report, Run, benchmark, spread, tables_of
 from bench.readers.conversions import SCRIPT, make_csv, make_pictures, make_text
 from bench.readers.writers import KINDS, Place
@@ -310,11 +310,8 @@ def as_markdown(results: Sequence[Result]) -> str:
         return result.case.name + ("" if result.measurements else f": {why}")
 
     def by_cpu(result: Result) -> float | None:
-        return times(results, result.case.group, result.case.name, "TensorFlow", BY_CPU)
-
-    def ratios(result: Result) -> str:
-        found = [(one.label, ratio(result, one, results)) for one in result.case.comparisons]
-        return ", ".join(f"{value:.2f} {label}" for label, value in found if value) or MISSING
+        group = result.case.group
+        return times(results, result.case.title, f"{group}: TensorFlow", BY_CPU)
 
     columns = (
         Column("", name, str),
@@ -323,29 +320,17 @@ def as_markdown(results: Sequence[Result]) -> str:
         Column("min-max", spread(RATE), str),
         Column("CPU s/GB", "cpu_seconds_per_gigabyte"),
         Column("TensorFlow's, by CPU", by_cpu),
-        Column("ratio, by MB/s", ratios, str),
+        Column("ratio, by MB/s", lambda result: ratios(result, results), str),
     )
     return tables_of(columns, results)
-
-
-def times(
-    results: Sequence[Result], group: str, way: str, other: str, quantity: str
-) -> float | None:
-    """Return the median of one way over that of another one, if both were measured."""
-    ours, theirs = (_median(results, f"{group}: {name}", quantity) for name in (way, other))
-    return None if ours is None or theirs is None else ours / theirs
-
-
-def _median(results: Sequence[Result], title: str, quantity: str) -> float | None:
-    found = (one.median(quantity) for one in results if one.case.title == title)
-    return next(found, None)
 
 
 def aims_of(results: Sequence[Result]) -> list[Aim]:
     """Return the aims, ratios of one run."""
     return [
-        Aim(f"{group}: {way}", f"times {other}", aim, times(results, group, way, other, quantity))
+        Aim(f"{group}: {way}", f"times {other}", aim, times(results, ours, theirs, quantity))
         for group, way, other, quantity, aim in AIMS
+        for ours, theirs in [(f"{group}: {way}", f"{group}: {other}")]
     ]
 
 
