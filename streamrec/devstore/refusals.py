@@ -230,7 +230,9 @@ class Faults:
             if self._matches(number, method, path, range_header) and self._selects(number):
                 self.applied[number] += 1
                 # Only what a rule sets: a default must not undo the effect of an earlier rule.
-                effects.update((name, getattr(rule, name)) for name in _effects_of(rule))
+                effects.update(
+                    (name, getattr(rule, name)) for name in rule.model_fields_set - _RULE_FIELDS
+                )
         # Not validated again: the rules were, and this runs for each request.
         return FaultEffects.model_construct(**effects) if effects else NO_EFFECTS
 
@@ -253,10 +255,6 @@ class Faults:
             and (rule.first is None or count <= rule.first)
             and (rule.probability is None or self._randomness.random() < rule.probability)
         )
-
-
-def _effects_of(rule: FaultRule) -> frozenset[str]:
-    return frozenset(rule.model_fields_set) - _RULE_FIELDS
 
 
 def _holds(range_header: str | None, place: int) -> bool:

@@ -48,15 +48,11 @@ async def read_info(stores: Stores, folder: str) -> FolderInfo:
     """
     from streamrec.formats.tfds.dataset_info import INFO, FolderInfo  # few streams read a folder
 
-    url = place_in(folder, INFO)
-    try:
-        return FolderInfo.parse(await _read(stores, url), url)
-    except ObjectNotFound:
-        raise ObjectNotFound(
-            f"there is no {INFO} here: with split, the source is the folder of one version of a "
-            "TFDS dataset, such as gs://bucket/mnist/3.0.1; correct the source, or leave split out",
-            url=url,
-        ) from None
+    lacking = (
+        f"there is no {INFO} here: with split, the source is the folder of one version of a "
+        "TFDS dataset, such as gs://bucket/mnist/3.0.1; correct the source, or leave split out"
+    )
+    return FolderInfo.parse(*await _document(stores, folder, INFO, lacking))
 
 
 async def read_features(stores: Stores, folder: str) -> FolderFeatures:
@@ -69,14 +65,17 @@ async def read_features(stores: Stores, folder: str) -> FolderFeatures:
     """
     from streamrec.formats.tfds.folder_features import FEATURES, FolderFeatures  # as above
 
-    url = place_in(folder, FEATURES)
+    lacking = f"there is no {FEATURES} here, as in folders of TFDS before 4.0; give features"
+    return FolderFeatures.parse(*await _document(stores, folder, FEATURES, lacking))
+
+
+async def _document(stores: Stores, folder: str, name: str, lacking: str) -> tuple[bytes, str]:
+    """Return the bytes and the URL of a document; ``lacking`` is said where there is none."""
+    url = place_in(folder, name)
     try:
-        return FolderFeatures.parse(await _read(stores, url), url)
+        return await _read(stores, url), url
     except ObjectNotFound:
-        raise ObjectNotFound(
-            f"there is no {FEATURES} here, as in folders of TFDS before 4.0; give features",
-            url=url,
-        ) from None
+        raise ObjectNotFound(lacking, url=url) from None
 
 
 async def read_labels(
@@ -128,12 +127,11 @@ def split_shards(info: FolderInfo, folder: str, split: str) -> Listed:
     return Listed(
         [ObjectInfo(place_in(folder, shard.name)) for shard in shards],
         [ShardPart(shard.first, shard.records, shard.total) for shard in shards],
-        [_objects_in(folder, info.splits[name].names) for name in named],
+        [
+            [ObjectInfo(place_in(folder, file)) for file in info.splits[name].names]
+            for name in named
+        ],
     )
-
-
-def _objects_in(folder: str, names: Sequence[str]) -> list[ObjectInfo]:
-    return [ObjectInfo(place_in(folder, name)) for name in names]
 
 
 def place_in(folder: str, name: str) -> str:

@@ -185,7 +185,9 @@ def _judge_by_rates(evidence: Evidence, rates: Rates) -> Bottleneck | None:
     """
     # A job that gets more than the sweep found has another way than the sweep had.
     ceilings = [
-        one for one in rates.ceilings if one.resource != "link" or not _exceeds(rates.came, one)
+        one
+        for one in rates.ceilings
+        if one.resource != "link" or EXPLAINS * rates.came <= one.bytes_per_second
     ]
     # What was read ahead and left in no batch took its part of the way.
     came = max(rates.rate, rates.came)
@@ -261,10 +263,6 @@ def _cause_of_engine(evidence: Evidence) -> Bottleneck | None:
 def _is_full(ceilings: Sequence[KnownCeiling], rate: float) -> bool:
     """Return whether the link has no room for what more requests would bring."""
     return explains(next((one for one in ceilings if one.resource == "link"), None), rate)
-
-
-def _exceeds(rate: float, ceiling: KnownCeiling) -> bool:
-    return EXPLAINS * rate > ceiling.bytes_per_second
 
 
 def _find_likely(

@@ -74,7 +74,7 @@ class BlockingConnection:
         """Change the seconds without a byte from the peer after which it counts as lost."""
         self._patience = seconds
         # For the calls that wait inside the system: those with MSG_WAITALL, and sendall.
-        limit = _timeval(seconds)
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         with contextlib.suppress(OSError):  # it is closed: `receive` will say so
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -232,7 +232,3 @@ def _translate(error: Exception) -> Exception:
     if isinstance(error, BlockingIOError):
         return FeederLost("nothing moved for too long in the middle of a message")
     return FeederLost(f"the connection broke: {error}")
-
-
-def _timeval(seconds: float) -> bytes:
-    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))

@@ -209,6 +209,7 @@ class MemoryPlan:
         ahead = min(left - lanes * first_range, windows + read_ahead)
         share = max(ahead // at_once, min(ahead // (2 * lanes), first_range))
         range_size = min(LARGEST_RANGE, max(first_range, _power_of_two(share)))
+        first_near = max(FIRST_READ_AHEAD_NEAR, lanes * FIRST_A_LANE_NEAR)
         return cls(
             total=total,
             reserve=reserve,
@@ -217,7 +218,7 @@ class MemoryPlan:
             first_range=first_range,
             range_size=range_size,
             read_ahead=read_ahead,
-            first_read_ahead=_first_near(lanes) if near else FIRST_READ_AHEAD,
+            first_read_ahead=first_near if near else FIRST_READ_AHEAD,
             first_tiny_ranges=A_LANE_NEAR if near else sys.maxsize,
         )
 
@@ -279,10 +280,6 @@ def _at_once_near(lanes: int) -> int:
     """Return the ranges of full size that the read-ahead holds for files on this machine."""
     # A whole range for each of many lanes, or they would wait in turn.
     return max(lanes, min(MOST_AT_ONCE // 2, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes)))
-
-
-def _first_near(lanes: int) -> int:
-    return max(FIRST_READ_AHEAD_NEAR, lanes * FIRST_A_LANE_NEAR)
 
 
 def _reserve(total: int) -> int:

@@ -7,6 +7,7 @@ saved as plain JSON. A saved position is untrusted input: :meth:`Position.from_d
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -228,19 +229,17 @@ class Position:
             epoch: The epoch.
             step: The number of steps before it.
         """
+        make = partial(
+            cls,
+            fingerprint=fingerprint,
+            step=step,
+            rank=rank,
+            world_size=world_size,
+            run_epoch=epoch,
+            epoch=epoch,
+        )
         if fingerprint.by_record:
-            since = epoch, step
-            return cls(
-                fingerprint=fingerprint,
-                step=step,
-                rank=rank,
-                world_size=world_size,
-                run_epoch=epoch,
-                epoch=epoch,
-                lanes=_NO_LANES,
-                sizes=_NO_SIZES,
-                since=since,
-            )
+            return make(lanes=_NO_LANES, sizes=_NO_SIZES, since=(epoch, step))
         owned = fingerprint.lanes // world_size
         points = np.reshape(np.array(first_extents, np.int64), (-1, owned)).T
         lanes = np.zeros(owned, LANE)
@@ -249,19 +248,7 @@ class Position:
             lanes["extent"], sources["extent"] = epoch, points
         else:
             lanes["extent"] = points[:, 0]
-        sizes = np.zeros_like(points)
-        return cls(
-            fingerprint=fingerprint,
-            step=step,
-            rank=rank,
-            world_size=world_size,
-            run_epoch=epoch,
-            epoch=epoch,
-            lanes=lanes,
-            sizes=sizes,
-            sources=sources,
-            origin=epoch,
-        )
+        return make(lanes=lanes, sizes=np.zeros_like(points), sources=sources, origin=epoch)
 
     @classmethod
     def merge(cls, positions: Sequence[Position], *, rank: int, world_size: int) -> Position:

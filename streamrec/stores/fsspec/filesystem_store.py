@@ -200,7 +200,7 @@ class FilesystemStore:
         own = path.strip("/")
         # Listing a file gives the file.
         inside = [entry for entry in found if entry["name"].strip("/") != own]
-        return [{**entry, "name": _last_part(entry["name"])} for entry in inside]
+        return [{**entry, "name": entry["name"].rstrip("/").rpartition("/")[2]} for entry in inside]
 
     async def _stat(self, url: str) -> ObjectInfo:
         _, entry = await self._call(url, "info")
@@ -243,10 +243,6 @@ def _check_length(url: str, count: int, wanted: int) -> None:
             "ranges; copy the shards to another store",
             url=url,
         )
-
-
-def _last_part(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2]
 
 
 def _related(directory: str, prefix: str) -> bool:
