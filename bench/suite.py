@@ -154,6 +154,13 @@ TABLES = (
         "--only 'JPEG of 224'",
     ),
     Table(
+        "tfds",
+        "TFDS folders, and windows of episodes, beside tensorflow_datasets",
+        "bench.tfds",
+        "--repeat 1",
+        "--only integers",
+    ),
+    Table(
         "cached_epochs",
         "second epochs from a cache of decoded pictures, or of mapped records",
         "bench.cached_epochs",

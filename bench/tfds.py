@@ -1,8 +1,8 @@
 """TFDS folders read by streamrec beside tensorflow_datasets: records, and windows of episodes.
 
 Both read the same local folder, which tensorflow_datasets has written, with all its features; they
-check CRCs, decode pictures and give batches of NumPy's arrays. Windows are of 8 steps of episodes of
-100, shuffled among 512 windows. A frame that several windows have counts in each of them.
+check CRCs, decode pictures and give batches of NumPy's arrays. Windows have 8 steps of episodes of
+100, and are shuffled among 512 windows. A frame that several windows have counts in each of them.
 """
 
 from __future__ import annotations

@@ -91,6 +91,7 @@ def memory_needs(settings: DatasetSettings, shards: int) -> MemoryNeeds:
         packs=lanes * settings.pack.held_bytes if settings.pack else 0,
         windows=window * components,
         near=all(line_of(url).is_local for url in settings.urls),
+        has_episodes=settings.window is not None,
     )
 
 

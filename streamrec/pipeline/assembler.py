@@ -408,6 +408,7 @@ def _decoder(
         mapped=mapped,
         limits=plan.limits,
         window=plan.settings.window,
+        kept_pictures=plan.memory.episodes,
         renames=plan.renames,
     )
 
@@ -426,8 +427,9 @@ def _caches(plan: RunPlan, measures: Measures) -> tuple[PictureCache | None, Map
             'a cache of "mapped" needs a key for the results of map; set key in cache, or open the '
             "dataset with streamrec.open or streamrec serve, which make one from the function"
         )
-    plain = settings.model_dump(mode="json", include={"features", "rename"}, warnings=False)
-    form = plain["features"], _is_single(plan), plain["rename"]
+    named = {"features", "rename", "window"}
+    plain = settings.model_dump(mode="json", include=named, warnings=False)
+    form = plain["features"], _is_single(plan), plain["rename"], plain["window"]
     return None, MappedCache(pieces, measures.counts, settings.cache.key, form)
 
 

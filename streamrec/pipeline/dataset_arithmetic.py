@@ -273,6 +273,7 @@ class Arithmetic:
             packs=lanes * settings.pack.held_bytes if settings.pack else 0,
             windows=-(-window // world_size) * len(identity.counts),
             near=self._near,
+            has_episodes=settings.window is not None,
         )
 
 

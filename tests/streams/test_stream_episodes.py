@@ -294,3 +294,21 @@ def test_episodes_that_give_no_window(source: str) -> None:
     with sr.open(source, FEATURES, **settings) as stream:
         with pytest.raises(DataError, match="episodes gave no window"):
             next(stream)
+
+
+def test_a_cache_of_mapped_windows_tells_them_apart(source: str, tmp_path: Path) -> None:
+    def mapped(columns: Any) -> Any:
+        return {"first": columns["window/first"], "text": columns["text"]}
+
+    cache = {"of": "mapped", "folder": str(tmp_path), "key": "first"}
+    found = []
+    for length in (2, 3):
+        settings: dict[str, Any] = {**FEW, "window": sr.Window(length), "map": mapped}
+        with sr.open(source, FEATURES, **settings) as stream:
+            wanted = [(row["first"], row["text"]) for row in rows(stream)]
+        for _ in range(2):
+            with sr.open(source, FEATURES, cache=cache, **settings) as stream:
+                found = [(row["first"], row["text"]) for row in rows(stream)]
+                assert found == wanted
+                cached = stream.statistics()["cached_mapped"]
+        assert cached == len(found)

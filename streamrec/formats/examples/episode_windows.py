@@ -8,7 +8,7 @@ and only those that a window of the batch has.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from streamrec.formats.examples.needs import (
 )
 from streamrec.formats.examples.renaming import AS_STORED
 from streamrec.formats.examples.specs import VarLenFeature, feature_of
-from streamrec.kernel.contract import ColumnKind, fresh
+from streamrec.kernel.contract import fresh
 from streamrec.suggestions import did_you_mean
 from streamrec.values.columns import BytesColumn, Ragged, pick_rows
 
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamrec.config.record_choice import Window
+    from streamrec.formats.examples.episode_pictures import PictureWindows
     from streamrec.formats.examples.faults import UrlOf
-    from streamrec.formats.examples.needs import FillPicture, Make, Share
+    from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.formats.examples.renaming import Renames
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column, Indices
@@ -57,9 +58,11 @@ def first_steps(steps: int, window: Window) -> Indices:
 class EpisodeSpecs:
     """The features of episodes, as they are parsed before windows are cut."""
 
-    whole: dict[str, Any]
+    every: dict[str, Any]
     """The specs by name; pictures of steps stay encoded."""
-    pictures: dict[str, Image] = field(default_factory=dict)
+    encoded: dict[str, Any]
+    """Those of the pictures of steps."""
+    pictures: dict[str, Image]
     """The specs of single pictures of steps."""
 
     @classmethod
@@ -83,9 +86,9 @@ class EpisodeSpecs:
                     f"the pictures {name!r} of a window need one size; give its Image a shape or "
                     "resize"
                 )
-        whole = specs | {n: VarLenFeature("bytes", key=s.key) for n, s in several.items()}
+        encoded = {n: VarLenFeature("bytes", key=s.key) for n, s in several.items()}
         single = {n: replace(s, sequence=False) for n, s in several.items()}
-        return cls(whole, single)
+        return cls(specs | encoded, encoded, single)
 
 
 class EpisodeParser:
@@ -94,6 +97,7 @@ class EpisodeParser:
     Args:
         plain: The features in their plain form.
         window: The setting.
+        capacity: Bytes of episodes' pictures to keep for further batches.
         allocate: As in ``FeatureParser``.
         share: As in ``FeatureParser``.
         fill_picture: As in ``FeatureParser``.
@@ -109,6 +113,7 @@ class EpisodeParser:
         plain: Mapping[str, Any],
         window: Window,
         *,
+        capacity: int = 0,
         allocate: Allocate = fresh,
         share: Share = one_by_one,
         fill_picture: FillPicture = decode_anew,
@@ -118,8 +123,24 @@ class EpisodeParser:
         self._window = window
         self._claims = claims or Claims()
         specs = EpisodeSpecs.of(plain, window)
-        self._names = {name: feature_of(name, spec) for name, spec in specs.whole.items()}
-        self._parser = FeatureParser(specs.whole, pad=False, claims=self._claims, renames=renames)
+        self._names = {name: feature_of(name, spec) for name, spec in specs.every.items()}
+        others = {n: s for n, s in specs.every.items() if n not in specs.encoded}
+        self._parser = FeatureParser(others, pad=False, claims=self._claims, renames=renames)
+        own = Claims(self._claims.limits)  # what it parses is kept, and is no part of the batch
+        self._encoded = FeatureParser(specs.encoded, claims=own, renames=renames)
+        self._encoded_names = [*specs.encoded]
+        self._pictures: PictureWindows | None = None
+        if specs.pictures:
+            from streamrec.formats.examples import episode_pictures  # and the codecs
+
+            self._pictures = episode_pictures.PictureWindows(
+                specs.pictures,
+                self._encoded,
+                window,
+                capacity=capacity,
+                needs=Needs(allocate, share, fill_picture, self._claims),
+                scratch=Needs(fresh, share, fill_picture, self._claims),
+            )
         # Of pictures alone: other values are as large as in their records.
         self.row_bytes = sum(
             math.prod((*spec.size, spec.channels, window.steps_of(name)))
@@ -127,13 +148,6 @@ class EpisodeParser:
             if spec.size is not None
         )
         """Bytes of the pictures of a window."""
-        self._decoders: dict[str, Make] = {}
-        for name, spec in specs.pictures.items():
-            from streamrec.formats.examples.image_columns import compile_image  # and the codecs
-
-            needs = Needs(allocate, share, fill_picture, self._claims)
-            key = self._names[name]
-            self._decoders[name] = compile_image(key, spec, needs, ColumnKind.FIXED)
 
     def count(self, rows: RecordRows, url_of: UrlOf | None = None) -> Indices:
         """Return int64 ``[rows]``: the steps of each episode.
@@ -141,8 +155,8 @@ class EpisodeParser:
         Raises:
             DataError: A record is damaged, or its features have different numbers of steps.
         """
-        columns = self._parser.parse(rows, url_of)
-        return self._steps(columns, rows, url_of)
+        columns = self._parser.parse(rows, url_of) | self._encoded.parse(rows, url_of)
+        return self._steps(_counts(columns), rows, url_of)
 
     def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
         """Return the columns of windows.
@@ -160,30 +174,36 @@ class EpisodeParser:
         of_row = of_row.reshape(-1)
         whole = rows.pick(firsts)
         columns = self._parser.parse(whole, url_of)
-        steps = self._steps(columns, whole, url_of)
+        episodes = self._pictures.read(whole, url_of) if self._pictures else []
+        counts = _counts(columns)
+        for name in self._encoded_names:
+            counts[name] = np.array([len(one.encoded[name]) for one in episodes], np.int64)
+        steps = self._steps(counts, whole, url_of)[of_row]
+        made: dict[str, Column] = {}
         try:
-            made: dict[str, Column] = {
-                name: self._cut(name, column, of_row, rows.steps, steps)
-                for name, column in columns.items()
-            }
+            for name in self._names:
+                inside = self._inside(name, rows.steps, steps)
+                if name in columns:
+                    made[name] = self._cut(name, columns[name], of_row, inside)
+                elif self._pictures:
+                    made[name] = self._pictures.cut(name, episodes, of_row, inside)
         except ColumnFault as fault:
             raise explain(fault, rows, {}, sequence=False, url_of=url_of) from None
         inside = rows.steps[:, None] + np.arange(self._window.length)
         made[FIRST] = rows.steps.copy()
-        made[MASK] = (inside >= 0) & (inside < steps[of_row, None])
+        made[MASK] = (inside >= 0) & (inside < steps[:, None])
         return made
 
     def _steps(
-        self, columns: Mapping[str, Column], rows: RecordRows, url_of: UrlOf | None
+        self, counts: Mapping[str, Indices], rows: RecordRows, url_of: UrlOf | None
     ) -> Indices:
         """Return the steps of each episode, which all features of steps must have."""
-        counts = {n: np.diff(c.row_splits) for n, c in columns.items() if isinstance(c, Ragged)}
         if not counts:
             raise ConfigError(
                 "no feature holds a step's values for each step; give features with "
                 "VarLenFeature, RaggedFeature or Image(sequence=True)"
             )
-        first, *others = counts
+        first, *others = (name for name in self._names if name in counts)
         for name in others:
             odd = np.flatnonzero(counts[name] != counts[first])
             if len(odd):
@@ -196,45 +216,35 @@ class EpisodeParser:
                 raise explain(fault, rows, {}, sequence=False, url_of=url_of)
         return counts[first]
 
-    def _cut(
-        self, name: str, column: Column, of_row: Indices, begins: Indices, steps: Indices
-    ) -> Column:
+    def _inside(self, name: str, begins: Indices, steps: Indices) -> Indices:
+        """Return int64 ``[windows, steps]``: the steps of each window in its episode."""
+        inside = begins[:, None] + np.arange(self._window.steps_of(name))
+        # Outside of the episode, its first or last step is repeated.
+        clipped: Indices = np.clip(inside, 0, np.maximum(steps - 1, 0)[:, None])
+        return clipped
+
+    def _cut(self, name: str, column: Column, of_row: Indices, inside: Indices) -> Column:
         """Return a feature's values of each window."""
         if not isinstance(column, Ragged):
             repeated: Column = _pick(column, of_row)
             return repeated
-        count = self._window.steps_of(name)
-        inside = begins[:, None] + np.arange(count)
-        # Outside of the episode, its first or last step is repeated.
-        inside = np.clip(inside, 0, np.maximum(steps[of_row] - 1, 0)[:, None])
-        flat = (column.row_splits[of_row][:, None] + inside).reshape(-1)
         values: Any = column.values
         if isinstance(values, Ragged):
             raise ColumnFault(0, name, "its steps have different sizes; leave it out of features")
-        if name in self._decoders:
-            distinct, of_step = np.unique(flat, return_inverse=True)
-            # Of windows that share no step each picture is decoded right to its place.
-            if len(distinct) == len(flat):
-                distinct, of_step = flat, np.arange(len(flat))
-            flat = of_step.reshape(-1)
-            values = self._decode(name, _pick(values, distinct), flat, count)
+        rows, count = inside.shape
         item = values.item_shape if isinstance(values, BytesColumn) else values.shape[1:]
         size = 8 if isinstance(values, BytesColumn) else values[:1].nbytes
-        self._claims.rows(np.full(len(begins), count), len(flat), size, name)
-        in_place = name in self._decoders and len(values) == len(flat)
-        picked = values if in_place else _pick(values, flat)
+        self._claims.rows(np.full(rows, count), rows * count, size, name)
+        picked = _pick(values, (column.row_splits[of_row][:, None] + inside).reshape(-1))
         if isinstance(picked, BytesColumn):
-            return BytesColumn(picked.values, picked.offsets, (count, *item), len(begins))
-        cut: Column = picked.reshape(len(begins), count, *item)
+            return BytesColumn(picked.values, picked.offsets, (count, *item), rows)
+        cut: Column = picked.reshape(rows, count, *item)
         return cut
 
-    def _decode(self, name: str, encoded: BytesColumn, of_step: Indices, count: int) -> Any:
-        """Decode pictures, of which each window's steps have some."""
-        try:
-            return self._decoders[name]([encoded])
-        except ColumnFault as fault:
-            row = int(np.flatnonzero(of_step == fault.row)[0]) // count
-            raise ColumnFault(row, self._names[name], fault.message, fault.kind) from None
+
+def _counts(columns: Mapping[str, Column]) -> dict[str, Indices]:
+    """Return the items in each record of the features that have any number of them."""
+    return {n: np.diff(c.row_splits) for n, c in columns.items() if isinstance(c, Ragged)}
 
 
 def _pick(values: Any, places: Indices) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,13 +24,15 @@ from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
     from streamrec.formats.examples.image_spec import Image
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
+
+    Decode = Callable[[Sequence[memoryview]], npt.NDArray[Any] | Arrays]
 
 
 def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Make:
@@ -45,21 +48,19 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Mak
     Raises:
         ConfigError: A library is not installed, or another spec contradicts this one.
     """
-    # Asked when the column is planned: what is missing shows before the first batch.
-    library()
-    turbo()
+    _require_codecs()
     index = needs.add(ColumnPlan(name, kind, DataType.BYTES), PICTURE)
 
     def make(columns: Sequence[Any]) -> Column:
         column = columns[index]
         if kind is ColumnKind.FIXED:
-            return _decode(column, name, spec, needs)
+            return _decode(views_of(column), name, spec, needs)
         try:
             strings = column.values
             if kind is ColumnKind.STEPS:
                 _check_each_is_one(strings, name)
                 strings = strings.values
-            return Ragged(_decode(strings, name, spec, needs), column.row_splits)
+            return Ragged(_decode(views_of(strings), name, spec, needs), column.row_splits)
         except ColumnFault as fault:
             row = row_of(fault.row, column)
             step = fault.row - int(column.row_splits[row])
@@ -76,11 +77,41 @@ def _check_each_is_one(steps: Ragged, name: str) -> None:
         raise ColumnFault(int(odd[0]), name, why)
 
 
-def _decode(column: BytesColumn, name: str, spec: Image, needs: Needs) -> npt.NDArray[Any] | Arrays:
-    """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
+def compile_decoder(name: str, spec: Image, needs: Needs) -> Decode:
+    """Prepare a function that decodes pictures; they may lie anywhere.
+
+    The row of a :class:`ColumnFault` is the picture's number.
+
+    Args:
+        name: The feature's.
+        spec: What to make.
+        needs: Gives memory and threads; nothing is parsed.
+
+    Raises:
+        ConfigError: A library is not installed.
+    """
+    _require_codecs()
+    return lambda encoded: _decode(encoded, name, spec, needs)
+
+
+def _require_codecs() -> None:
+    # Asked when the column is planned: what is missing shows before the first batch.
+    library()
+    turbo()
+
+
+def views_of(column: BytesColumn) -> list[memoryview]:
+    """Return each byte string of a column, without a copy."""
     # Python's ints, since slices by NumPy's scalars are slower.
-    octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
-    claims = needs.claims
+    octets, offsets = column.values.data, column.offsets.tolist()
+    return [octets[begin:end] for begin, end in pairwise(offsets)]
+
+
+def _decode(
+    encoded: Sequence[memoryview], name: str, spec: Image, needs: Needs
+) -> npt.NDArray[Any] | Arrays:
+    """Decode pictures; the row of a :class:`ColumnFault` is the picture's number."""
+    claims, count = needs.claims, len(encoded)
     wanted = _output_form(spec, claims.limits.max_pixels)
     pixel = np.dtype(np.uint16 if wanted.bits == 16 else np.uint8)
     found: dict[int, Picture] = {}
@@ -90,7 +121,7 @@ def _decode(column: BytesColumn, name: str, spec: Image, needs: Needs) -> npt.ND
     # These run in several threads at once.
     def read(number: int) -> None:
         try:
-            picture = read_picture(octets[offsets[number] : offsets[number + 1]], wanted)
+            picture = read_picture(encoded[number], wanted)
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
         if spec.shape not in (None, picture.shape[:2]):
@@ -107,11 +138,12 @@ def _decode(column: BytesColumn, name: str, spec: Image, needs: Needs) -> npt.ND
     def decode(number: int) -> None:
         # Taken out, so that what a reader holds goes when its picture is done.
         picture, target = found.pop(number), pictures[number]
-        encoded = octets[offsets[number] : offsets[number + 1]]
         try:
             # The cache keeps bytes.
             octets_of = target.view(np.uint8)
-            needs.fill_picture(encoded, wanted, octets_of, lambda: fill_resized(picture, target))
+            needs.fill_picture(
+                encoded[number], wanted, octets_of, lambda: fill_resized(picture, target)
+            )
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
 

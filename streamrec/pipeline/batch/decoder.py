@@ -187,6 +187,7 @@ class Decoder:
         mapped: The cache of what the map makes; ``None``: there is none.
         limits: The limits of what the columns of a batch claim.
         window: The windows that rows are, of episodes; ``None``: rows are records.
+        kept_pictures: Bytes of episodes' pictures to keep for the batches after one.
         renames: The names that features have in the records of each shard.
 
     Raises:
@@ -209,6 +210,7 @@ class Decoder:
         mapped: MappedCache | None = None,
         limits: DecodeLimits = UNLIMITED,
         window: Window | None = None,
+        kept_pictures: int = 0,
         renames: Renames = AS_STORED,
     ) -> None:
         self._mapped = mapped
@@ -229,10 +231,12 @@ class Decoder:
         self._parser: FeatureParser | EpisodeParser | None = None
         if features is not None:
             pictures = {"share": share, "fill_picture": fill_picture}
-            self._parser = self._make_parser(features, window, renames=renames, **pictures)
+            self._parser = self._make_parser(
+                features, window, kept_pictures, renames=renames, **pictures
+            )
 
     def _make_parser(
-        self, features: dict[str, Any], window: Window | None, **how: Any
+        self, features: dict[str, Any], window: Window | None, kept_pictures: int, **how: Any
     ) -> FeatureParser | EpisodeParser:
         how |= {"allocate": self._allocate, "claims": self._claims}
         if window is None:
@@ -240,7 +244,7 @@ class Decoder:
             return parser_of(features, pad=not self._single, scratch=scratch, **how)
         from streamrec.formats.examples import episode_windows  # few streams need it
 
-        windows = episode_windows.EpisodeParser(features, window, **how)
+        windows = episode_windows.EpisodeParser(features, window, capacity=kept_pictures, **how)
         self._row, self._factor = windows.row_bytes, 1
         return windows
 

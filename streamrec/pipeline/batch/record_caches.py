@@ -134,13 +134,16 @@ class MappedCache:
         """Return the key of each record: 32 hexadecimal digits."""
         begun = blake2b(self._stream, digest_size=16)
         keys: list[str] = []
-        places = zip(
-            rows.buffer_index.tolist(), rows.offsets.tolist(), rows.lengths.tolist(), strict=True
-        )
-        for buffer, offset, length in places:
+        steps = [b""] * len(rows)
+        if rows.steps is not None:
+            # Windows of one episode have its bytes, and are told apart by their first steps.
+            steps = [step.to_bytes(8, "little", signed=True) for step in rows.steps.tolist()]
+        numbers = rows.buffer_index.tolist(), rows.offsets.tolist(), rows.lengths.tolist()
+        for buffer, offset, length, step in zip(*numbers, steps, strict=True):
             # The state after what all records have in common is computed once.
             digest = begun.copy()
             digest.update(rows.buffers[buffer][offset : offset + length])
+            digest.update(step)
             keys.append(digest.hexdigest())
         return keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
@@ -95,6 +95,8 @@ class MemoryNeeds:
     """Bytes of the lanes' shuffle windows."""
     near: bool
     """True if the shards are files on this machine."""
+    has_episodes: bool = False
+    """True if windows of episodes are cut, whose pictures are kept while there is room."""
 
     @property
     def least(self) -> int:
@@ -115,6 +117,8 @@ class MemoryNeeds:
                 f"half of memory_budget ({total // MIB} MiB); raise memory_budget, or lower lanes "
                 "or pack.bins"
             )
-        return MemoryPlan.divide(
-            total - self.packs, lanes=self.sublanes, windows=self.windows, near=self.near
-        )
+        # Of what no run needs: a budget that was enough still is.
+        episodes = max(0, total - self.least) // 3 if self.has_episodes else 0
+        left = total - self.packs - episodes
+        plan = MemoryPlan.divide(left, lanes=self.sublanes, windows=self.windows, near=self.near)
+        return replace(plan, episodes=episodes)

@@ -119,6 +119,8 @@ class MemoryPlan:
     """The bytes of it until the consumer is seen to need more."""
     first_tiny_ranges: int = sys.maxsize
     """The most tiny ranges of a lane until then. A store's latency is hidden by many."""
+    episodes: int = 0
+    """Bytes, beside the total, for pictures of episodes that are kept from batch to batch."""
 
     @property
     def speculative(self) -> int:

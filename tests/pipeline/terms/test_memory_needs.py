@@ -16,6 +16,7 @@ needs = st.builds(
     packs=st.integers(0, 1 << 30),
     windows=st.integers(0, 1 << 30),
     near=st.booleans(),
+    has_episodes=st.booleans(),
 )
 
 
@@ -25,3 +26,12 @@ def test_the_least_budget_can_be_divided_and_is_hardly_more_than_needed(needs: M
     if needs.least > 8 * MIB:
         with pytest.raises(ConfigError, match="memory_budget"):
             needs.divide(needs.least - 2 * MIB)
+
+
+@given(needs, st.integers(0, 1 << 30))
+def test_pictures_of_episodes_have_a_part_of_what_no_run_needs(
+    needs: MemoryNeeds, more: int
+) -> None:
+    plan = needs.divide(needs.least + more)
+    assert plan.episodes == (more // 3 if needs.has_episodes else 0)
+    assert plan.total + plan.episodes + needs.packs == needs.least + more
