@@ -218,7 +218,7 @@ class RunPlan:
         # Steps are counted from the very start, through all runs before this one.
         return (self.position.run_epoch + epochs) * steps
 
-    @property
+    @cached_property
     def mix_end(self) -> int | None:
         """The step at which all ranks end the epoch of a mix; ``None``: its records end it."""
         position, size = self.position, self.batch_size or 1
