@@ -105,14 +105,14 @@ def _check_ends(settings: DatasetSettings, lanes: int, world_size: int) -> None:
 
 def _check_exhausted(settings: DatasetSettings, world_size: int) -> None:
     stage = uncounting_stage(settings)
-    remedy = f"with {stage} no index counts the rows; set"
+    remedy = f"with {stage} no index counts the rows;"
     if not stage:
         remedy = 'set exhausted to "rest" and index=True, with which all ranks end at one step, or'
     if stage or settings.index is None or settings.exhausted != "rest":
         raise ConfigError(
             f"components end at different steps on {world_size} ranks, which would wait for each "
-            f'other for ever; {remedy} exhausted to "repeat", and steps_per_epoch to the number of '
-            "batches every rank is to get"
+            f'other for ever; {remedy} set exhausted to "repeat", and steps_per_epoch to the '
+            "number of batches every rank is to get"
         )
     if settings.remainder == "pad":
         raise ConfigError(
