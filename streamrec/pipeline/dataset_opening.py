@@ -23,13 +23,7 @@ from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.pipeline.tfds_folder import Listed, read_features, read_info, split_shards
 from streamrec.stores.base.protocol import in_thread, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart, with_one_name
-from streamrec.stores.open import (
-    Stores,
-    can_fetch_apart,
-    import_stores,
-    limit_time,
-    read_beside,
-)
+from streamrec.stores.open import Stores, can_fetch_apart, import_stores, limit_time, read_beside
 from streamrec.values.record_rows import RecordLengths
 
 if TYPE_CHECKING:
@@ -67,9 +61,7 @@ class Findings:
 
 
 async def find(
-    settings: DatasetSettings,
-    objects: Sequence[ObjectInfo] | None,
-    before_request: BeforeRequest,
+    settings: DatasetSettings, objects: Sequence[ObjectInfo] | None, before_request: BeforeRequest
 ) -> Findings:
     """Find all that a dataset is made of; arguments and errors as of :meth:`.dataset.Dataset.open`.
 

@@ -36,10 +36,7 @@ log = logging.getLogger("streamrec.pipeline")
 
 
 async def excluded_by_keys(
-    settings: DatasetSettings,
-    stores: Stores,
-    index: Index | None,
-    listed: Sequence[Listed],
+    settings: DatasetSettings, stores: Stores, index: Index | None, listed: Sequence[Listed]
 ) -> Exclusions:
     """Find the records of the values that ``exclude`` names by feature.
 
@@ -127,11 +124,7 @@ async def _read_keys(
 
 
 REMEDIES = {
-    KEYS: (
-        "index of the values",
-        "--key",
-        "list the records with {which}",
-    ),
+    KEYS: ("index of the values", "--key", "list the records with {which}"),
     LENGTHS: ("index of the lengths", "--lengths", "leave balance out"),
 }
 """The name of each object beside an index, the option that writes it, and what else can be done."""

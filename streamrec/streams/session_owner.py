@@ -16,13 +16,7 @@ from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import LARGEST_STEP
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.loops import ComingSession, Lookahead
-from streamrec.streams.start import (
-    functions_of,
-    logged_settings,
-    open_log,
-    start,
-    start_async,
-)
+from streamrec.streams.start import functions_of, logged_settings, open_log, start, start_async
 from streamrec.streams.state import Stateful
 
 if TYPE_CHECKING:

@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
 
 def shards(
-    source: Source,
-    *,
-    split: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    source: Source, *, split: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> list[str]:
     """List the shards that a source names, sorted: ``streamrec.shards``.
 

@@ -118,11 +118,7 @@ class Function:
         return f"<Function {self.name} for {self.setting}>"
 
     def keep(
-        self,
-        columns: Mapping[str, Any],
-        origin: Origin,
-        url_of: UrlOf,
-        epochs: Indices | int = 0,
+        self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf, epochs: Indices | int = 0
     ) -> npt.NDArray[np.bool_]:
         """Call a filter.
 
@@ -159,11 +155,7 @@ class Function:
         return mask
 
     def apply(
-        self,
-        columns: Mapping[str, Any],
-        origin: Origin,
-        url_of: UrlOf,
-        epochs: Indices | int = 0,
+        self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf, epochs: Indices | int = 0
     ) -> dict[str, Column]:
         """Call a map, which returns columns of as many rows.
 
@@ -233,11 +225,7 @@ class Function:
         return result
 
     def _columns(
-        self,
-        columns: Any,
-        origin: Origin,
-        url_of: UrlOf,
-        rng: np.random.Generator | None = None,
+        self, columns: Any, origin: Origin, url_of: UrlOf, rng: np.random.Generator | None = None
     ) -> dict[str, Column]:
         result = self._call(columns, origin, url_of, rng)
         if not isinstance(result, Mapping):

@@ -74,11 +74,7 @@ class ShardTurn:
         return ends
 
     def _at(self, place: Coordinates, nbytes: int, extent: Extent) -> Coordinates:
-        points = (
-            *self.points[: self.open_shard],
-            place.point,
-            *self.points[self.open_shard + 1 :],
-        )
+        points = (*self.points[: self.open_shard], place.point, *self.points[self.open_shard + 1 :])
         return Coordinates(extent.epoch, nbytes, self.number, sources=points)
 
 

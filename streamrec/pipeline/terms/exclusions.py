@@ -130,10 +130,7 @@ def name_pairs(pairs: Sequence[tuple[str, int]]) -> Iterator[NamedRecord]:
 
 
 def find_records(
-    named: Iterable[NamedRecord],
-    urls: Sequence[str],
-    counts: Sequence[int] | None,
-    place: str,
+    named: Iterable[NamedRecord], urls: Sequence[str], counts: Sequence[int] | None, place: str
 ) -> Exclusions:
     """Find the shards of the records that a list names.
 

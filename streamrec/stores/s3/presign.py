@@ -213,10 +213,7 @@ _KNOWN = frozenset({"anon", "client_kwargs", "endpoint_url", "key", "secret", "t
 """Options of which this module knows what s3fs makes of them."""
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_FILES = {
-    "AWS_CONFIG_FILE": ".aws/config",
-    "AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials",
-}
+_FILES = {"AWS_CONFIG_FILE": ".aws/config", "AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials"}
 """Variables for botocore's files, and the files below the home where they are not set."""
 _VARIABLES = frozenset(
     {

@@ -205,8 +205,7 @@ class S3Store:
         """Have the store copy an object; see :class:`Copying`."""
         self._before_request(0)
         await self._writer.call(
-            other,
-            lambda files, path: _uploads().copy_object(files, _path_in(url), path, size),
+            other, lambda files, path: _uploads().copy_object(files, _path_in(url), path, size)
         )
 
     async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
