@@ -7,6 +7,7 @@ SplitMix64 (Steele, Lea and Flood,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -104,3 +105,36 @@ def turned(lane: int, lanes: int, count: int, epochs: int) -> int:
     divisor = gcd(lanes, count)
     turns = epochs * divisor // lanes
     return lane - lane % divisor + (lane - turns) % divisor
+
+
+@dataclass(frozen=True)
+class LanePieces:
+    """The pieces of an epoch's sequence of records that lanes get, longer ones by one record.
+
+    Args:
+        records: The number of records of an epoch.
+        lanes: The number of lanes.
+        origin: The epoch at whose beginning all lanes began; ``None``: they do not turn.
+    """
+
+    records: int
+    lanes: int
+    origin: int | None = None
+
+    def bounds(self, lane: int, epoch: int) -> tuple[int, int]:
+        """Return the numbers, in the epoch's sequence, of the lane's first record and its end."""
+        if self.origin is None:
+            return self.cut(lane, epoch), self.cut(lane + 1, epoch)
+        # All epochs have the same pieces, the longer ones first, or lanes would not have each once.
+        least, surplus = divmod(self.records, self.lanes)
+        same = turned(lane, self.lanes, self.records, epoch - self.origin)
+        piece = (same - epoch * self.records) % self.lanes
+        low = piece * least + min(piece, surplus)
+        return low, low + least + (piece < surplus)
+
+    def cut(self, lane: int, epoch: int) -> int:
+        """Return the number of the epoch's records in the lanes before this one."""
+        least, surplus = divmod(self.records, self.lanes)
+        begin = epoch * self.records % self.lanes  # the first lane with one record more
+        wrapped = max(0, begin + surplus - self.lanes)
+        return lane * least + min(max(0, lane - begin), surplus - wrapped) + min(lane, wrapped)

@@ -24,7 +24,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.plan.order.permutation import permutation, seed_of, stratified, turned
+from streamrec.plan.order.permutation import LanePieces, permutation, seed_of, stratified
 from streamrec.plan.order.shard_order import KEPT, Extent, ShardOrder
 from streamrec.values.columns import offsets_of
 
@@ -258,14 +258,14 @@ class RecordOrder:
             int64 ``[extents]``: at least one record each.
         """
         _, before = self._sequence(epoch)
-        low, high = self._cut(lane, epoch) + np.array([begin, end])
+        low, high = self._pieces.cut(lane, epoch) + np.array([begin, end])
         first, last = np.searchsorted(before, low, "right"), np.searchsorted(before, high, "left")
         return np.diff(before[first:last], prepend=low, append=high)
 
     def records_at(self, lane: int, epoch: int, numbers: Numbers) -> Numbers:
         """Return the records, numbered as in the table, at these places of the lane's epoch."""
         order, before = self._sequence(epoch)
-        places = self._piece_bounds(lane, epoch)[0] + numbers
+        places = self._pieces.bounds(lane, epoch)[0] + numbers
         at = np.searchsorted(before, places, "right") - 1
         return self._units[order[at]] + places - before[at]
 
@@ -277,8 +277,9 @@ class RecordOrder:
         unit = int(np.searchsorted(self._units, record, "right")) - 1
         order, before = self._sequence(epoch)
         place = int(before[np.flatnonzero(order == unit)[0]] + record - self._units[unit])
-        lane = bisect_right(range(self.lanes), place, key=lambda lane: self._cut(lane, epoch)) - 1
-        return lane, place - self._cut(lane, epoch)
+        cut = self._pieces.cut
+        lane = bisect_right(range(self.lanes), place, key=lambda lane: cut(lane, epoch)) - 1
+        return lane, place - cut(lane, epoch)
 
     def chunk_places(self, records: Numbers) -> tuple[Numbers, Numbers]:
         """Return the chunk of each record, and the number of records before it in the chunk."""
@@ -375,30 +376,16 @@ class RecordOrder:
         own: list[int] = places.tolist()
         return own
 
+    @cached_property
+    def _pieces(self) -> LanePieces:
+        return LanePieces(self.records, self.lanes, self.origin)
+
     def _bounds(self, lane: int, epoch: int) -> tuple[int, int, int, int]:
         """Return the bounds of the lane's piece of the epoch: in units, then in records."""
         _, before = self._sequence(epoch)
-        low, high = self._piece_bounds(lane, epoch)
+        low, high = self._pieces.bounds(lane, epoch)
         begin = int(np.searchsorted(before, low, "right")) - 1
         return begin, int(np.searchsorted(before, high, "left")) if high > low else begin, low, high
-
-    def _piece_bounds(self, lane: int, epoch: int) -> tuple[int, int]:
-        """Return the numbers, in the epoch's sequence, of the lane's first record and its end."""
-        if self.origin is None:
-            return self._cut(lane, epoch), self._cut(lane + 1, epoch)
-        # All epochs have the same pieces, the longer ones first, or lanes would not have each once.
-        least, surplus = divmod(self.records, self.lanes)
-        same = turned(lane, self.lanes, self.records, epoch - self.origin)
-        piece = (same - epoch * self.records) % self.lanes
-        low = piece * least + min(piece, surplus)
-        return low, low + least + (piece < surplus)
-
-    def _cut(self, lane: int, epoch: int) -> int:
-        """Return the number of the epoch's records in the lanes before this one."""
-        least, surplus = divmod(self.records, self.lanes)
-        begin = epoch * self.records % self.lanes  # the first lane with one record more
-        wrapped = max(0, begin + surplus - self.lanes)
-        return lane * least + min(max(0, lane - begin), surplus - wrapped) + min(lane, wrapped)
 
     def _permute(self, epoch: int) -> tuple[Numbers, Numbers]:
         order = self._own
