@@ -194,7 +194,7 @@ def _evaluates_without_limit() -> bool:
         return True
     loop = _caller(EVALUATIONS)
     # The first of these also tells in the sanity check, before hours of training, what is to come.
-    limits = getattr(loop, "_max_batches", None) or getattr(loop, "max_batches", ())
+    limits: Any = getattr(loop, "_max_batches", None) or getattr(loop, "max_batches", ())
     # Of loaders that are read side by side, the shortest may end the loop.
     mode = getattr(getattr(loop, "_combined_loader", None), "_mode", None)
     return inf in limits and mode != "min_size"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _WRITE = "`streamrec write` converts it"
 _UNPACK = "unpack it first"
+_TWICE = "if it is set already, the shard was compressed twice: decompress it once"
 _MAGIC = (
     (b"PAR1", f"a Parquet file: {_WRITE}"),
     (b"ARROW1", f"an Arrow file: {_WRITE}"),
@@ -41,8 +42,9 @@ _MAGIC = (
     (b"\x89HDF", "an HDF5 file: write its rows by streamrec.TFRecordWriter"),
     (b"\x80\x04\x95", "a pickle: write its values by streamrec.TFRecordWriter"),
     (b"SQLite format", "an SQLite database: write its rows by streamrec.TFRecordWriter"),
-    (b"\x1f\x8b", "gzip data: set compression to 'gzip'"),
-    (b"\x28\xb5\x2f\xfd", "zstd data: set compression to 'zstd'"),
+    (b"\x1f\x8b", f"gzip data: set compression to 'gzip'; {_TWICE}"),
+    (b"\x28\xb5\x2f\xfd", f"zstd data: set compression to 'zstd'; {_TWICE}"),
+    (b"version http", "a pointer of Git LFS: fetch the shard itself by `git lfs pull`"),
     (b"BZh", f"bzip2 data: {_UNPACK}"),
     (b"\xfd7zXZ", f"xz data: {_UNPACK}"),
 )

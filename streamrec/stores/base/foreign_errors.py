@@ -22,7 +22,7 @@ from streamrec.config.named_files import NotAFile
 from streamrec.config.places import escape
 from streamrec.config.schemes import SCHEMES, prefixes_in
 from streamrec.errors import StoreError, StreamrecError
-from streamrec.stores.base.troubles import refusal, seconds_to_wait, tell
+from streamrec.stores.base.troubles import refusal, seconds_to_wait, tell, with_key
 from streamrec.surroundings import working_directory
 
 if TYPE_CHECKING:
@@ -314,7 +314,8 @@ def _refusal(url: str, error: Exception, *, writing: bool, anonymous: bool) -> S
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
         head = response.get("ResponseMetadata", {})
-        code = response.get("Error", {}).get("Code", "")
+        told = response.get("Error", {})
+        code = with_key(told.get("Code", ""), told.get("Message") or "")
         wait = head.get("HTTPHeaders", {}).get("retry-after")
         return refusal(
             url,

@@ -94,6 +94,17 @@ TROUBLES = {
         StoreError,
         "the archive is damaged or of another kind; check the file and the URL's scheme",
     ),
+    "key": Told(
+        StoreError,
+        "the store cannot use the KMS key that encrypts the object; enable the key, or have its "
+        "policy allow these credentials",
+    ),
+    "quota": Told(
+        StoreError,
+        "a quota of the store is used up; raise it",
+        "a quota of the store, or its space, is used up; raise it, or delete objects, and write "
+        "the object again",
+    ),
     # -- credentials -------------------------------------------------------------------------------
     "denied": Told(
         AccessDenied,
@@ -305,6 +316,16 @@ _BY_CODE = {
     "InvalidIdentityToken": "log in",
     "RequestTimeTooSkewed": "clock",
     "InvalidObjectState": "archived",
+    "AccessDenied by KMS": "key",
+    "KMS.DisabledException": "key",
+    "KMS.InvalidStateException": "key",
+    "KMS.KMSInvalidStateException": "key",
+    "KMS.NotFoundException": "key",
+    "QuotaExceeded": "quota",
+    "ServiceQuotaExceededException": "quota",
+    "XMinioAdminBucketQuotaExceeded": "quota",
+    "XMinioStorageFull": "quota",
+    "quotaExceeded": "quota",
     "AuthorizationHeaderMalformed": "region",
     "AuthorizationQueryParametersError": "region",
     "PermanentRedirect": "region",
@@ -335,16 +356,19 @@ _BY_STATUS = {
     # The status of S3's SlowDown; an answer to HEAD has no body that would name the code.
     503: "slow down",
     504: "internal",
+    507: "quota",
 }
 _ANONYMOUS = {"denied": "anonymous", "log in": "anonymous"}
 """Troubles that are others where no credentials were sent."""
 # S3 redirects to the bucket's region; a signature for another region gets 400 instead.
 _REDIRECTING = frozenset({301, 307, 400})
-_XML_CODE = re.compile(rb"<Error>.*?<Code>(\w{1,64})</Code>", re.DOTALL)
+_XML_CODE = re.compile(rb"<Error>.*?<Code>([\w.]{1,64})</Code>", re.DOTALL)
 _JSON_REASON = re.compile(rb'"error":.*?"reason":\s*"(\w{1,64})"', re.DOTALL)
 _PAYS = re.compile(rb"requester pays bucket but no user project", re.IGNORECASE)
 _EXPIRED_URL = re.compile(rb"<Message>Request (?:has expired|is not (?:yet valid|valid yet))")
 _LATE = "RequestExpired"
+_KEY = re.compile(r"\bkms:[A-Z]")
+"""The permission that a message of S3 names where the key of the object is not allowed."""
 _EXPIRING = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 
 
@@ -395,7 +419,12 @@ def code_of(document: bytes) -> str | None:
     if _EXPIRED_URL.search(document):
         return _LATE  # S3 has AccessDenied for it
     found = _XML_CODE.search(document) or _JSON_REASON.search(document)
-    return found[1].decode() if found else None
+    return with_key(found[1].decode(), document.decode(errors="replace")) if found else None
+
+
+def with_key(code: str, message: str) -> str:
+    """Return the code, with what the message alone tells: that KMS refuses, not the bucket."""
+    return f"{code} by KMS" if code == "AccessDenied" and _KEY.search(message) else code
 
 
 def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:

@@ -70,6 +70,8 @@ def saved() -> bytes:
         (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG picture: `streamrec write`"),
         (b"\x89PNG\r\n\x1a\n", "PNG picture"),
         (b"\x28\xb5\x2f\xfd\x04\x00", "zstd data: set compression"),
+        (b"\x28\xb5\x2f\xfd\x04\x00", "compressed twice: decompress it once"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS: fetch the shard"),
     ],
     ids=lambda part: part[:8] if isinstance(part, bytes) else None,
 )

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import time
 import uuid
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import botocore.session
 import fsspec
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -45,6 +47,7 @@ from streamrec.stores.blocking import Folder, write_object
 from streamrec.stores.gcs.gcs_store import GCSStore
 from streamrec.stores.http.http_store import HttpStore
 from streamrec.stores.open import Stores
+from streamrec.stores.s3 import presign
 from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import find_files
 from tests.stores.conformance import read
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
         (502, StoreUnavailable),
         (503, StoreUnavailable),
         (504, StoreUnavailable),
+        (507, StoreError),
     ],
 )
 def test_statuses(status: int, kind: type[StoreError]) -> None:
@@ -89,6 +93,8 @@ def test_statuses(status: int, kind: type[StoreError]) -> None:
         (400, "RequestTimeout", StoreUnavailable),
         (400, "ExpiredToken", AccessDenied),
         (403, "InvalidObjectState", StoreError),
+        (400, "KMS.DisabledException", StoreError),
+        (403, "QuotaExceeded", StoreError),
         (404, "NoSuchBucket", ObjectNotFound),
         (404, "NoSuchElephant", ObjectNotFound),
         (503, "Elephant", StoreUnavailable),
@@ -99,6 +105,19 @@ def test_codes_say_more_than_statuses(status: int, code: str, kind: type[StoreEr
     error = refusal("s3://b/x", status, code=code)
     assert type(error) is kind
     assert f"({status} {code})" in str(error)
+
+
+def test_a_key_that_is_denied_is_not_the_bucket() -> None:
+    message = "User: x is not authorized to perform: kms:Decrypt on resource: y"
+    document = f"<Error><Code>AccessDenied</Code><Message>{message}</Message></Error>".encode()
+    error = ClientError({"Error": {"Code": "AccessDenied", "Message": message}}, "PutObject")
+    told = (
+        refusal("s3://b/x", 403, code=code_of(document)),
+        meaning_of("s3://b/x", error, writing=True),
+    )
+    for one in told:
+        assert type(one) is StoreError
+        assert re.search("KMS key that encrypts.*AccessDenied by KMS", str(one))
 
 
 def test_time_to_wait_is_kept() -> None:
@@ -311,9 +330,18 @@ REFUSALS: dict[tuple[int, str], Row] = {
     (400, "AuthorizationHeaderMalformed"): Row(StoreError, "another region; set region_name"),
     (301, "PermanentRedirect"): Row(StoreError, "another region; set region_name"),
     (404, "NoSuchBucket"): Row(ObjectNotFound, "no such bucket"),
+    (400, "KMS.DisabledException"): Row(StoreError, "the KMS key.*enable the key"),
+    (403, "QuotaExceeded"): Row(StoreError, "quota of the store.*raise it"),
     (503, "SlowDown"): Row(StoreUnavailable, "asks to slow down", True),
     (500, "InternalError"): Row(StoreUnavailable, "internal error", True),
 }
+
+
+class EarlySigner(presign.PlainSigner):
+    """A signer whose clock is five hours slow."""
+
+    def __init__(self, terms: presign.PlainTerms) -> None:
+        super().__init__(terms, lambda: time.time() - 5 * 3600)
 
 
 class TestS3:
@@ -340,8 +368,7 @@ class TestS3:
     @pytest.mark.parametrize("way", [reading, listing])
     def test_a_clock_that_is_wrong(self, way: Any) -> None:
         with devstore() as store, pytest.MonkeyPatch.context() as patch:
-            early = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=5)
-            patch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: early)
+            patch.setattr(presign, "PlainSigner", EarlySigner)
             error = told(way, "s3://bucket/x", s3(store))
         check(error, Row(AccessDenied, "set this machine's clock right"))
 
