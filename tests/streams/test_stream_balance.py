@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +13,12 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
+from tests.by_day import stops
 from tests.cli.support import streamrec as cli
 from tests.feeder.support import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
 FEATURES = {"id": sr.FixedLenFeature((), "int64"), "tokens": sr.RaggedFeature("int64")}
 GLOBAL = 256
@@ -146,10 +149,41 @@ def test_from_a_feeder(source: str) -> None:
 
 def test_stop_at_any_step_and_go_on_with_other_ranks(source: str) -> None:
     whole = sets_of(global_batches(source, 8)[0])
-    for stop, before, after in ((1, 8, 2), (6, 4, 1)):
+    for stop in stops(range(1, len(whole))):
+        before, after = ((8, 2), (4, 1), (2, 4))[stop % 3]
         first, states = global_batches(source, before, most=stop)
         rest, _ = global_batches(source, after, states)
         assert sets_of(first) + sets_of(rest) == whole
+
+
+def test_damaged_rows_keep_their_places_at_each_step(source: str, tmp_path: Path) -> None:
+    damaged = {5, 600, 601, 1300}
+    copied = damaged_copy(source, tmp_path, damaged)
+    skip: dict[str, Any] = {"on_corrupt": "skip", "corrupt_budget": 8}
+    whole, _ = global_batches(source, 4)
+    for stop in stops(range(1, len(whole))):
+        first, states = global_batches(copied, 4, most=stop, **skip)
+        rest, _ = global_batches(copied, 4, states, **skip)
+        for plain, dealt in zip(whole, first + rest, strict=True):
+            for intact, batch in zip(plain, dealt, strict=True):
+                assert batch.mask.tolist() == [i not in damaged for i in ids(intact)]
+                assert np.array_equal(batch["id"][batch.mask], intact["id"][batch.mask])
+
+
+def damaged_copy(source: str, folder: Path, damaged: Iterable[int]) -> str:
+    """Copy shards with their indexes, flip a bit in some records, and return the pattern."""
+    for path in Path(source).parent.iterdir():
+        shutil.copy2(path, folder)
+    for i in damaged:
+        path = folder / f"train-{i // 512:05}-of-00004.tfrecord"
+        octets, at = bytearray(path.read_bytes()), 0
+        for _ in range(i % 512):
+            at += 16 + int.from_bytes(octets[at : at + 8], "little")
+        octets[at + 12] ^= 1
+        times = path.stat()
+        path.write_bytes(octets)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # else the index is stale
+    return f"{folder}/train-*.tfrecord"
 
 
 def test_a_state_does_not_depend_on_it(source: str) -> None:
