@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import io
 import math
-import sys
 import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ import numpy as np
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from streamrec.errors import ConfigError, DataError, StreamrecError
+from streamrec.formats.shards.compression import ZstdError, zstd_library
 from streamrec.sources.source import DEFAULT_MEMORY
 from streamrec.sources.table_columns import DTYPES
 from streamrec.sources.table_values import RowError, as_value, is_emptied, is_rounded
@@ -279,17 +279,16 @@ def _join_values(values: list[Any], dtype: str, *, is_list: bool) -> Any:
     return Ragged(flat, offsets_of(np.fromiter(map(len, values), np.int64, len(values))))
 
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 INDEX = "index.json"
 INDEX_COPIES = 16
 """The memory that an index takes when it is read, in times its bytes: 600 for each shard."""
 HEAD = 64 << 10
 """Bytes of one request for offsets; those of samples are one more."""
-_OPENED: dict[str, Any] = {"bz2": bz2.open, "gz": gzip.open, "zstd": zstd.open}
+_OPENED: dict[str, Any] = {
+    "bz2": bz2.open,
+    "gz": gzip.open,
+    "zstd": lambda stored: zstd_library().open(stored),
+}
 """Decompression by the name that the index has for it, after which a level may stand."""
 # Without slashes: the name of an index must not lead out of its directory.
 Name = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
@@ -429,7 +428,7 @@ def samples_of(
             return samples
     except StreamrecError:
         raise
-    except (ValueError, EOFError, OSError, zlib.error, zstd.ZstdError) as error:
+    except (ValueError, EOFError, OSError, zlib.error, ZstdError) as error:
         why = str(error) or "it ends too early"
         raise DataError(f"the shard is damaged: {why}; copy it again", url=str(file)) from None
 

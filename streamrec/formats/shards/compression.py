@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
 from streamrec.errors import (
+    ConfigError,
     CorruptCompression,
     DataError,
     DecompressionBomb,
@@ -83,11 +84,17 @@ def _is_text(head: bytes) -> bool:
     return True
 
 
-# Python 3.14 has the module; the backport gives older ones the same names.
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+# Python 3.14 has the module, unless it was built without libzstd; the backport gives older ones
+# the same names.
+try:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+except ImportError:
+    zstd = None  # type: ignore[assignment]
+ZstdError: type[Exception] = getattr(zstd, "ZstdError", zlib.error)
+"""What the module raises; where it is missing, nothing does."""
 
 HEAD = HEADER
 """The number of a shard's first bytes from which its compression is detected."""
@@ -161,6 +168,21 @@ def detect(head: bytes, named: Compression = "none") -> Compression:
 
 def _is_frame(head: bytes) -> bool:
     return kernel.masked_crc32c(head[:8]) == int.from_bytes(head[8:HEAD], "little")
+
+
+def zstd_library() -> Any:
+    """Return the module of Zstandard.
+
+    Raises:
+        ConfigError: This Python does not have it.
+    """
+    if zstd is None:
+        raise ConfigError(
+            f"this Python ({sys.executable}) has no module for zstd: Python 3.14 and later are "
+            "built without compression.zstd where libzstd is missing; build it again with "
+            "libzstd, take another Python, or have the shards in gzip"
+        )
+    return zstd
 
 
 class Decompressor:
@@ -289,7 +311,7 @@ class Decompressor:
         with memoryview(self._step)[self._used :] as data:
             try:
                 self._decompress(data)
-            except (zlib.error, zstd.ZstdError) as error:
+            except (zlib.error, ZstdError) as error:
                 self._fault = self._corrupt(error)
             except DataError as error:
                 self._fault = error
@@ -384,7 +406,9 @@ class _Member:
         """Bytes taken of which the output has not all come out."""
         self._is_zstd = kind == "zstd"
         self._stream: Any = (
-            zstd.ZstdDecompressor() if self._is_zstd else zlib.decompressobj(_WINDOW_BITS[kind])
+            zstd_library().ZstdDecompressor()
+            if self._is_zstd
+            else zlib.decompressobj(_WINDOW_BITS[kind])
         )
 
     @property
@@ -418,10 +442,11 @@ class Compressor:
         # The two modes of flush: output all that has gone in so far, and end the stream.
         self._stream: Any
         if kind == "zstd":
+            library = zstd_library()
             # The library writes no checksum by default, and a flipped bit could pass.
-            options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
-            self._stream = zstd.ZstdCompressor(options=options)
-            self._modes = zstd.ZstdCompressor.FLUSH_BLOCK, zstd.ZstdCompressor.FLUSH_FRAME
+            options: dict[int, int] = {library.CompressionParameter.checksum_flag: 1}
+            self._stream = library.ZstdCompressor(options=options)
+            self._modes = library.ZstdCompressor.FLUSH_BLOCK, library.ZstdCompressor.FLUSH_FRAME
         else:
             # zlib's own gzip header has no time in it, so that equal data give equal bytes.
             self._stream = zlib.compressobj(wbits=_WINDOW_BITS[kind])

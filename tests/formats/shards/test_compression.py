@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import random
+import subprocess
 import sys
 import zipfile
 import zlib
@@ -37,6 +38,7 @@ from streamrec.formats.shards.tfrecord import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from streamrec.config import Compression
 
@@ -451,3 +453,22 @@ def test_a_dictionary_is_not_damage(kind: Compression, before: bytes) -> None:
         while decompressor.pending:
             begin += decompressor.fill(memoryview(data)[begin:], target)[0]
         decompressor.finish()
+
+
+def test_a_python_without_zstd_reads_and_writes_the_rest(tmp_path: Path) -> None:
+    # 3.14 and later are built without it where libzstd is missing.
+    program = f"""
+import sys
+sys.modules["backports.zstd"] = sys.modules["compression.zstd"] = None
+import streamrec as sr
+from streamrec.sources import mds_shards
+for kind in ("gzip", "zstd"):
+    with sr.TFRecordWriter({str(tmp_path)!r} + "/" + kind, compression=kind) as writer:
+        writer.write(b"record")
+    print(len(list(sr.open({str(tmp_path)!r} + "/" + kind, batch_size=1, engine="thread"))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "1\n"
+    assert "has no module for zstd" in done.stderr
