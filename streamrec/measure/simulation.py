@@ -371,21 +371,18 @@ ByteRate = Annotated[int, _reader(_parse_byte_rate), Field(gt=0)]
 _Model = TypeVar("_Model", bound=Settings)
 
 
-def parse_settings(
-    model: type[_Model], text: str, *, where: str, plain: Mapping[str, Any] | None = None
-) -> _Model:
+def parse_settings(model: type[_Model], text: str, *, where: str) -> _Model:
     """Build settings from a text of ``NAME=VALUE``, separated by commas.
 
     Args:
         model: The settings class.
         text: The text; empty: all settings have their defaults.
         where: The name of what the text describes, for errors.
-        plain: Further values.
 
     Raises:
         ConfigError: The text has another form, names a setting twice, or settings are wrong.
     """
-    values: dict[str, Any] = dict(plain or {})
+    values: dict[str, Any] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         name, equals, value = map(str.strip, item.partition("="))
         if not equals:

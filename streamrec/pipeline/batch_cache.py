@@ -56,14 +56,7 @@ class CachedRun(Run):
     inner run reads on to the end, and each of its batches is kept before it is delivered: whoever
     takes it may change it. The transform is called behind the cache, for each delivery.
 
-    Args:
-        plan: The plan of the run.
-        shards: The shards' names and the facts about them.
-        stores: The stores of the shards.
-        allocate: Allocates the columns of batches that are not in the cache.
-        measures: The measures to count on; by default the run has its own.
-        ceiling: The limits of a feeder, and what it shares among its runs.
-        cache: The cache of this run's batches.
+    The arguments are those of a run, and the cache of its batches.
     """
 
     def __init__(

@@ -159,12 +159,12 @@ class OneRun:
         if order in self._known:
             return
         self._known.append(order)
-        told, own = (asdict(one) for one in _without_joined(self._known[0], order))
+        first, this = (asdict(one) for one in _without_joined(self._known[0], order))
         differing = [
-            f"{name} is {own[name]!r} here, and {told[name]!r} in an object before it"
+            f"{name} is {this[name]!r} here, and {first[name]!r} in an object before it"
             + settings_of(name)
-            for name in own
-            if own[name] != told[name]
+            for name in this
+            if this[name] != first[name]
         ]
         if differing:
             raise OtherOrder(
@@ -211,16 +211,16 @@ def check_audit(
     again, orders = Again(changes or {}, reads=reads), OneRun()
     reports: dict[tuple[int, int], RankReport] = {}
     strays: list[str] = []
-    for found, data in _objects(place, BlockingStores(storage_options or {})):
-        numbers = _rank_in(found)
+    for item, data in _objects(place, BlockingStores(storage_options or {})):
+        numbers = _rank_in(item)
         if numbers is None:
             strays.append(
-                f"{masked(found)}: this object is not in the directory of a rank, so it proves "
+                f"{masked(item)}: this object is not in the directory of a rank, so it proves "
                 "nothing; put it back into its place, or take it out of the log's directory"
             )
         elif rank is None or rank == numbers[0]:
             report = reports.setdefault(numbers, RankReport(*numbers))
-            _check_object(found, data, report, again, orders)
+            _check_object(item, data, report, again, orders)
     if not reports:
         whose = "" if rank is None else f" of rank {rank}"
         why = f"there is no audit log{whose}; give the directory that the run's audit setting names"
@@ -232,9 +232,9 @@ def check_audit(
 def _objects(place: str, stores: BlockingStores) -> Iterator[tuple[str, bytes]]:
     """Yield the URL and the bytes of each object of a log."""
     named = (info for info in stores.list_objects(place) if info.url.endswith(SUFFIX))
-    found = sorted(named, key=lambda info: info.url)
-    for at in range(0, len(found), AT_ONCE):
-        some = found[at : at + AT_ONCE]
+    infos = sorted(named, key=lambda info: info.url)
+    for at in range(0, len(infos), AT_ONCE):
+        some = infos[at : at + AT_ONCE]
         for info, answer in zip(some, stores.read_all(some, LARGEST), strict=True):
             if isinstance(answer, Exception):
                 raise answer
@@ -243,8 +243,8 @@ def _objects(place: str, stores: BlockingStores) -> Iterator[tuple[str, bytes]]:
 
 def _rank_in(url: str) -> tuple[int, int] | None:
     """Return the rank and the world size in whose directory an object is; ``None``: in no one's."""
-    found = _RANK.search(url)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _RANK.search(url)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def _check_object(url: str, data: bytes, report: RankReport, again: Again, orders: OneRun) -> None:
@@ -288,24 +288,24 @@ def _check_stretch(part: Part, stretch: Stretch, report: RankReport, again: Agai
 def _difference(entry: LoggedStep, rows: Numbers, names: Sequence[str]) -> Callable[[], str] | None:
     """Return a function that says how an entry differs from given records; ``None``: it agrees."""
     _, shards, records = rows
-    given = digest_of(shards, records)
+    digest = digest_of(shards, records)
     logged = [runs for runs in (entry.listed, entry.masked) if runs is not None]
     if not logged:
-        return None if entry.digest == given else partial(_say_digests, entry, given, rows, names)
+        return None if entry.digest == digest else partial(_say_digests, entry, digest, rows, names)
     pairs = {*zip(shards.tolist(), records.tolist(), strict=True)}
     listed = {pair for runs in logged for pair in zip(*map(list, runs.pairs()), strict=True)}
     extra, lacking = listed - pairs, pairs - listed if entry.listed is not None else set()
     if extra or lacking:
-        told = [("lists", extra), ("does not list", lacking)]
-        return lambda: " and ".join(f"the log {how} {_say(who, names)}" for how, who in told if who)
-    return None if entry.digest == given else partial(_say_digests, entry, given, rows, names)
+        both = [("lists", extra), ("does not list", lacking)]
+        return lambda: " and ".join(f"the log {how} {_say(who, names)}" for how, who in both if who)
+    return None if entry.digest == digest else partial(_say_digests, entry, digest, rows, names)
 
 
-def _say_digests(entry: LoggedStep, given: bytes, rows: Numbers, names: Sequence[str]) -> str:
+def _say_digests(entry: LoggedStep, digest: bytes, rows: Numbers, names: Sequence[str]) -> str:
     pairs = zip(*rows[1:].tolist(), strict=True)
     return (
         f"the log has the digest {entry.digest.hex()} of what was delivered, and the settings give "
-        f"{rows.shape[1]} records ({_say(pairs, names)}) with the digest {given.hex()}"
+        f"{rows.shape[1]} records ({_say(pairs, names)}) with the digest {digest.hex()}"
     )
 
 
@@ -414,13 +414,13 @@ class Again:
             mix.fingerprint.check(part.fingerprint, "the log")
             parts = mix.rows(range(stretch.step, stretch.end))
             batches = ((int(rows.steps[-1]) + 1, numbers_of(rows, mix.order)) for rows in parts)
-            found = _taken(stretch, batches)
+            steps = _steps_of_batches(stretch, batches)
         else:
             from streamrec.pipeline.dataset_places import RankDeliveries
 
             dataset.fingerprint(size, world_size).check(part.fingerprint, "the log")
-            found = _computed(stretch, RankDeliveries(dataset, size, **whose), size or 1)
-        yield from ((entry, rows, dataset.shards) for entry, rows in found)
+            steps = _steps_by_index(stretch, RankDeliveries(dataset, size, **whose), size or 1)
+        yield from ((entry, rows, dataset.shards) for entry, rows in steps)
 
     def _dataset(self, settings: DatasetSettings) -> Dataset:
         key = json.dumps(settings.model_dump(mode="json"), sort_keys=True)
@@ -430,7 +430,7 @@ class Again:
         return self._datasets[key]
 
 
-def _computed(stretch: Stretch, of: RankDeliveries, size: int) -> Iterator[Taken]:
+def _steps_by_index(stretch: Stretch, of: RankDeliveries, size: int) -> Iterator[Taken]:
     """Yield each step that was not skipped, with its rows; ``size``: the records of a step."""
     for entries in _groups(stretch.entries, max(1, RECORDS_AT_ONCE // size)):
         steps = range(entries[0].step, entries[-1].step + entries[-1].steps)
@@ -460,11 +460,11 @@ def _read(part: Part, stretch: Stretch, settings: DatasetSettings) -> Iterator[E
     with closing(ThreadSession(few, rank, stretch.point)) as session:
         session.fingerprint.check(part.fingerprint, "the log")
         shards = session.settings["shards"]
-        taken = _taken(stretch, _received(session, settings))
-        yield from ((entry, rows, shards) for entry, rows in taken)
+        steps = _steps_of_batches(stretch, _rows_of(session, settings))
+        yield from ((entry, rows, shards) for entry, rows in steps)
 
 
-def _taken(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator[Taken]:
+def _steps_of_batches(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator[Taken]:
     """Yield each step that was not skipped, with its rows.
 
     Args:
@@ -482,7 +482,7 @@ def _taken(stretch: Stretch, batches: Iterator[tuple[int, Numbers]]) -> Iterator
             yield entry, rows[:, (rows[0] >= first) & (rows[0] < end)]
 
 
-def _received(session: ThreadSession, settings: DatasetSettings) -> Iterator[tuple[int, Numbers]]:
+def _rows_of(session: ThreadSession, settings: DatasetSettings) -> Iterator[tuple[int, Numbers]]:
     ends = 0
     # A run without a batch is followed by others without end.
     while ends < 2:
