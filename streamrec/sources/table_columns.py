@@ -79,7 +79,8 @@ def _make_at_once(values: list[Any], dtype: str, *, is_given: bool) -> Any:
 def _exact_floats(values: list[Any], *, is_given: bool) -> npt.NDArray[np.float32] | None:
     doubles = np.array(values, np.float64)
     sizes = np.abs(doubles)
-    if (sizes > (MOST if is_given else EXACT)).any():
+    # A whole number above EXACT may be EXACT itself as a double.
+    if (sizes > MOST if is_given else sizes >= EXACT).any():
         return None
     floats = doubles.astype(np.float32)
     if is_given:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import streamrec as sr
@@ -96,6 +96,8 @@ VALUES = st.one_of(
     st.sampled_from(["bytes", "int64", "float32"]),
     st.booleans(),
 )
+@example([(1 << 53) + 1], "float32", False)
+@example([str((1 << 53) + 1)], "float32", False)
 def test_a_column_is_what_each_value_is(values: list[Any], dtype: str, is_given: bool) -> None:
     good, errors = [], []
     for value in values:
