@@ -14,7 +14,7 @@ from streamrec.config.places import command_for, unescape
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
 from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.examples.renaming import check_inferred, rename_specs
+from streamrec.formats.examples.renaming import check_inferred, rename_specs, unread
 from streamrec.formats.shards.index import LARGEST, Index
 from streamrec.formats.shards.index_names import LENGTHS, SUFFIX, index_places
 from streamrec.masking import masked
@@ -115,6 +115,8 @@ async def _find_in(
     if is_inferred:
         counts = [len(part.objects) for part in parts]
         settings = await with_inferred_features(settings, stores, objects, counts)
+    for old, new in unread(settings.features, settings.renames):
+        log.warning("rename gives %r the name %r, which features does not read", old, new)
     if settings.dtypes and isinstance(settings.features, dict):
         features = narrow(settings.features, dtype_names(settings.dtypes))
         settings = settings.model_copy(update={"features": features})

@@ -238,6 +238,18 @@ def test_names_that_do_not_fit(sources: dict[str, str], rename: Any, why: str) -
         sr.mix(parts, FEATURES, rename=rename, **FEW)
 
 
+def test_a_name_that_nobody_reads_is_told(
+    sources: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**FEW, "steps_per_epoch": None}
+    rename = {**NAMES, "typo": "nothing", "text": "old text"}
+    with sr.open(sources["b"], {"id": FEATURES["id"]}, rename=rename, **settings) as stream:
+        next(stream)
+    told = [record.getMessage() for record in caplog.records if "rename" in record.getMessage()]
+    assert "rename gives 'typo' the name 'nothing', which features does not read" in told
+    assert not any("'old text'" in text for text in told)  # it makes room
+
+
 def test_names_without_a_mix(sources: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="names for 'b' alone"):
         sr.open(sources["a"], FEATURES, rename=RENAME)

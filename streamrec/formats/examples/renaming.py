@@ -16,7 +16,7 @@ from streamrec.values.columns import pick_rows
 from streamrec.values.rows import join_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from streamrec.kernel.contract import Allocate, ColumnPlan
     from streamrec.values.columns import Column, Indices
@@ -94,6 +94,35 @@ def check_inferred(features: Collection[str], renames: Mapping[str, Names]) -> N
                     f"rename names the feature {name!r}{where}, and the first records of the "
                     f"shards have none of this name; {hint}"
                 )
+
+
+def unread(features: Any, renames: Mapping[str, Names]) -> Iterator[tuple[str, str]]:
+    """Yield each old and new name of rename that has no effect on what is read.
+
+    Args:
+        features: The specs in their plain form, by name; ``None``: raw records.
+        renames: The new names of each component's features.
+    """
+    read = set(_texts_in(features))
+    for names in renames.values():
+        for old, new in names.items():
+            # A name that makes room for another feature has its effect.
+            if not _has(read, new) and old not in names.values():
+                yield old, new
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the names and texts of plain specs, at any depth: specs name features by keys too."""
+    match value:
+        case str():
+            yield value
+        case list() | tuple():
+            for one in value:
+                yield from _texts_in(one)
+        case dict():
+            yield from value
+            for one in value.values():
+                yield from _texts_in(one)
 
 
 def _has(features: Collection[str], name: str) -> bool:
