@@ -22,9 +22,9 @@ from bench.cases import Case, Result, say
 from bench.harness import Aim, Column, Report, Run, benchmark, tables_of
 from streamrec.datasets.sample_pictures import sample_pictures
 
-RATE = "records_per_second"
-SECONDS = 5.0
-"""Seconds that each reading takes."""
+RATE, CPU = "records_per_second", "cpu_microseconds_per_record"
+SECONDS = 10.0
+"""Seconds that each reading takes: what it has read ahead in the end hardly counts."""
 STEPS, LENGTH, SHUFFLED = 100, 8, 512
 """Steps of an episode and of a window, and the windows of the shuffle."""
 OURS, THEIRS, BARE = "streamrec", "tensorflow_datasets", "decoders alone"
@@ -39,7 +39,8 @@ class Group(NamedTuple):
     """The records, which are episodes if there is a stride."""
     batch_size: int
     aim: float
-    """The least rate over that of tensorflow_datasets."""
+    """The least CPU time of tensorflow_datasets over that of streamrec: the ratio of their rates
+    where both use all cores, and one that other work on the machine hardly changes."""
     side: int = 0
     encoding: str = ""
     stride: int = 0
@@ -84,7 +85,7 @@ COLUMNS = (
     Column("records or windows/s", RATE),
     Column("pictures/s", "pictures_per_second"),
     Column("distinct pictures/s", "distinct_pictures_per_second"),
-    Column("CPU, µs a record or window", "cpu_microseconds_per_record"),
+    Column("CPU, µs a record or window", CPU),
     Column("most memory, MB", "peak_megabytes"),
 )
 
@@ -98,7 +99,8 @@ def cases(group: Group, place: Path) -> Iterator[Case]:
         shuffled_bytes = size * SHUFFLED // (group.rows * group.windows)
         settings |= {"length": LENGTH, "stride": group.stride, "shuffled": SHUFFLED}
         settings |= {"shuffled_bytes": shuffled_bytes}
-        readers = {OURS: f"{OURS}, windows", THEIRS: f"{THEIRS}, windows", BARE: BARE}
+        readers = {OURS: f"{OURS}, windows", THEIRS: f"{THEIRS}, windows"}
+        readers |= {BARE: BARE} if group.stride == LENGTH else {}
     for name, reader in readers.items():
         arguments = {"reader": reader, "settings": settings, "seconds": SECONDS}
         yield Case(group.name, name, "readers.tfds_folders read", arguments)
@@ -110,7 +112,7 @@ def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
     rate, cpu = report["records"] / report["seconds"], sum(report["cpu_seconds"].values())
     figures = {
         RATE: rate,
-        "cpu_microseconds_per_record": cpu / report["records"] * 1e6,
+        CPU: cpu / report["records"] * 1e6,
         "peak_megabytes": sum(report["peak_megabytes"].values()),
     }
     if group.side:
@@ -128,15 +130,15 @@ def aims_of(found: Sequence[Result]) -> Iterator[Aim]:
     for group in GROUPS:
         ours, theirs = (by_title.get(f"{group.name}: {reader}") for reader in (OURS, THEIRS))
         if ours and theirs:
-            rates = ours.median(RATE), theirs.median(RATE)
-            yield Aim(f"{group.name}: over {THEIRS}", "times", group.aim, _over(*rates))
+            less = _over(theirs.median(CPU), ours.median(CPU))
+            yield Aim(f"{group.name}: CPU time of {THEIRS} over its", "times", group.aim, less)
             if group.stride:
                 memory = ours.median("peak_megabytes")
                 yield Aim(f"{group.name}: memory", "MB", 4000, memory, least=False)
 
 
-def _over(ours: float | None, theirs: float | None) -> float | None:
-    return ours / theirs if ours and theirs else None
+def _over(theirs: float | None, ours: float | None) -> float | None:
+    return theirs / ours if ours and theirs else None
 
 
 # -- the folders -----------------------------------------------------------------------------------
