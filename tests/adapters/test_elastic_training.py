@@ -48,7 +48,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_examples(tmp_path_factory.mktemp("examples"), RECORDS)
 
 
-BY_DAY = "2:10,4:15,1:20"
+BY_DAY = "1:10,2:15,1:20"
 """A chain that stops at the end of an epoch, and in the middle of one."""
 
 

@@ -107,7 +107,7 @@ def halves(source: str, epochs: int = 1) -> list[list[list[int]]]:
 
 
 class TestWorkers:
-    @pytest.mark.parametrize("case", ["0", "fork", at_night("forkserver"), "spawn"])
+    @pytest.mark.parametrize("case", ["0", "fork", at_night("forkserver"), at_night("spawn")])
     def test_one_gives_what_the_loader_gives_itself(
         self, workers: dict[str, Any], case: str
     ) -> None:

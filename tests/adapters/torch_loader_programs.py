@@ -24,7 +24,7 @@ from tests.by_day import is_day, stops
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-METHODS = ("fork", "spawn") if is_day() else ("fork", "forkserver", "spawn")
+METHODS = ("fork",) if is_day() else ("fork", "forkserver", "spawn")
 STEPS = 4
 
 

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 COUNTS = (1, 2) if is_day() else (1, 2, 4)
-METHODS = {"fork": COUNTS, "forkserver": COUNTS, "spawn": (1,) if is_day() else COUNTS}
-"""Ways to start workers, and their numbers; each worker of "spawn" imports torch."""
+METHODS = {"fork": COUNTS, "spawn": (1,) if is_day() else COUNTS}
+METHODS |= {} if is_day() else {"forkserver": COUNTS}
+"""Ways to start workers, and their numbers; a server of forks, and each worker of "spawn", imports
+torch."""
 DIVISIONS: tuple[tuple[Any, ...], ...] = ((False, True), (None, True, False), (0, 1))
 """Accelerate's split_batches and dispatch_batches, and numbers of workers."""
 RANKS = 2
@@ -159,7 +161,7 @@ def run_workers(source: str) -> None:
     for count in (1, 2):
         dataset = Plain(whole(source))
         cases[f"records, {count} fork"] = outcome(loader(dataset, count, "fork", **records))
-    for method in ("fork", "forkserver"):
+    for method in ("fork",) if is_day() else ("fork", "forkserver"):
         cases[f"own, {method}"] = outcome(loader(Divided(source, is_given=True), 2, method))
     cases["auto"] = outcome(loader(Divided(source, is_given=False), 2, "fork"))
     for engine in ("thread", "process"):
