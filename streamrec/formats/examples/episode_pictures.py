@@ -170,12 +170,9 @@ class PictureWindows:
         Raises:
             ColumnFault: A picture cannot be decoded, or they take too much memory.
         """
-        numbers = np.repeat(of_row, inside.shape[1])
-        slots = list(zip(numbers.tolist(), inside.reshape(-1).tolist(), strict=True))
         steps = inside.shape[1]
-        slots = list(
-            zip(np.repeat(of_row, steps).tolist(), inside.reshape(-1).tolist(), strict=True)
-        )
+        numbers = np.repeat(of_row, steps)
+        slots = list(zip(numbers.tolist(), inside.reshape(-1).tolist(), strict=True))
         # In the order of the batch, so that threads begin with different ones.
         firsts: dict[Slot, int] = {}
         for at, slot in enumerate(slots):
