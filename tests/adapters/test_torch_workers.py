@@ -149,7 +149,9 @@ def refused(outcome: object, *words: str) -> bool:
 
 
 class TestWorkers:
-    @pytest.mark.parametrize("case", ["0", "1 fork", at_night("1 forkserver"), "1 spawn", "records, 1 fork"])
+    @pytest.mark.parametrize(
+        "case", ["0", "1 fork", at_night("1 forkserver"), "1 spawn", "records, 1 fork"]
+    )
     def test_one_process_reads_each_record_once(self, workers: dict[str, Any], case: str) -> None:
         assert workers[case] == ORDER
 
