@@ -88,10 +88,6 @@ UNITS = {
     "pictures_per_second": "pictures/s",
     "samples_per_second": "samples/s",
 }
-FEEDER_CPU = {
-    "client_cpu_seconds_per_gigabyte": "client CPU, s/GB",
-    "feeder_cpu_seconds_per_gigabyte": "feeder CPU, s/GB",
-}
 PATHS = {"peers": "PATH", "dlio": "PATH"}
 TEN_GIGABITS = 1.25e9
 """Bytes a second."""
