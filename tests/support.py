@@ -82,7 +82,7 @@ def open_fds() -> set[tuple[int, int, int]]:
 with_gil = pytest.mark.skipif(
     not has_gil(), reason="without a GIL no thread waits until another lets go of the interpreter"
 )
-"""Marks tests of who holds the interpreter's lock, and when."""
+"""Marks tests of who holds the interpreter's lock, and of what reads because it is held."""
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from streamrec.streams.warm_start import (
 from tests.by_day import at_night, stops
 from tests.feeder.support import gone, until
 from tests.pipeline.small_datasets import contents, identities, write
-from tests.support import open_fds
+from tests.support import open_fds, with_gil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,6 +211,7 @@ def test_a_run_of_several_ranks_is_shorter() -> None:
     assert _is_short(settings("/x"), Rank(0, 2), objects)
 
 
+@with_gil
 @pytest.mark.parametrize("name", ["part.tfrecord", "part.tfrecord.gz"])
 def test_single_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     data = Path(write(tmp_path, ((20,) * 1000,)).replace("*", "00000")).read_bytes()
@@ -282,6 +283,7 @@ def test_settings_that_cannot_be_sent_are_refused_at_once(source: str) -> None:
         opened(source, storage_options={"session": object()})
 
 
+@with_gil
 def test_a_failure_to_start_loses_no_batch(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = alone(source)
 
@@ -431,6 +433,7 @@ def test_a_thread_that_holds_the_lock_is_noticed() -> None:
         thread.join()
 
 
+@with_gil
 def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
     stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
     with stream:
@@ -446,6 +449,7 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
         assert sum(map(len, stream)) == TOTAL - sum(map(len, taken))
 
 
+@with_gil
 def test_a_process_that_stalls_is_said_and_nothing_is_lost(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
