@@ -68,7 +68,7 @@ TRAINING = [
     at_night(Example("language_model_jax", "text", ("jax", "orbax.checkpoint"))),
     at_night(Example("feeder_trainers", "photos", ranks=2)),
     at_night(Example("images_keras", "photos", ("keras", "jax"), tells_rounds=True)),
-    Example("rnn_torch", "lines", ("torch",)),
+    at_night(Example("rnn_torch", "lines", ("torch",))),
     at_night(
         Example(
             "ddp_torch",

@@ -34,6 +34,7 @@ def test_what_is_changed(code: str, texts: list[str]) -> None:
     assert [text for _, text in changes(ast.parse(code))] == texts
 
 
+@pytest.mark.night
 def test_each_change_is_a_program() -> None:
     path = ROOT / "streamrec/plan/order/shard_order.py"
     same = ast.dump(ast.parse(path.read_bytes()))
@@ -42,6 +43,7 @@ def test_each_change_is_a_program() -> None:
     assert all(ast.dump(ast.parse(mutant.source())) != same for mutant in mutants)
 
 
+@pytest.mark.night
 def test_the_same_seed_draws_the_same() -> None:
     assert sample(5, 1, "values") == sample(5, 1, "values") != sample(5, 2, "values")
 

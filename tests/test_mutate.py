@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.mutants import Mutant
 
-pytestmark = pytest.mark.xdist_group(IN_ONE_WORKER)
+pytestmark = [pytest.mark.xdist_group(IN_ONE_WORKER), pytest.mark.night]
 
 PATH = ROOT / "streamrec/plan/order/window.py"
 

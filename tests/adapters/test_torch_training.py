@@ -24,7 +24,7 @@ from tests.adapters.test_torch_workers import (
     two_ranks,
 )
 from tests.adapters.torch_shards import write_examples
-from tests.by_day import at_night, stops
+from tests.by_day import at_night, is_day, stops
 
 pytestmark = [
     pytest.mark.xdist_group("torch_training"),  # its programs run once, in one worker
@@ -42,12 +42,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_examples(tmp_path_factory.mktemp("examples"), RECORDS)
 
 
-ALONE = {
-    "workers": "torch",
-    "stateful": "torchdata",
-    "accelerate alone": "accelerate",
-    "lightning": "lightning",
-}
+ALONE = {"workers": "torch", "stateful": "torchdata", "accelerate alone": "accelerate"}
+ALONE |= {} if is_day() else {"lightning": "lightning"}
 """Programs of one process, and what they import."""
 
 
@@ -237,6 +233,7 @@ def test_accelerate_in_one_process(alone: dict[str, dict[str, Any]]) -> None:
 
 
 @has_lightning
+@pytest.mark.night  # by day, test_elastic_training.py and test_evaluation.py do
 class TestLightning:
     @pytest.mark.parametrize("case", ["known", "unknown"])
     def test_it_resumes_exactly_from_every_batch(

@@ -16,7 +16,7 @@ import streamrec as sr
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.streams.audit_check import AuditReport, RankReport, check_audit, gaps_in
 from streamrec.streams.audit_part import Part, RecordList, union
-from tests.by_day import each_once
+from tests.by_day import at_night, each_once
 from tests.cli.support import streamrec as cli
 from tests.pipeline.made_folders import LENGTHS, make_folder
 from tests.pipeline.small_datasets import write, write_index
@@ -361,10 +361,10 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 MIX: dict[str, Any] = {
     "index": True, "lanes": 4, "shuffle": True, "shuffle_window": 100, "seed": 3, "epochs": None
 }  # fmt: skip
-ENDS: list[dict[str, Any]] = [
-    {},
+ENDS: list[Any] = [
+    at_night({}),
     {"epochs": 1, "exhausted": "rest"},
-    {"steps_per_epoch": 4, "epochs": 2},
+    at_night({"steps_per_epoch": 4, "epochs": 2}),
     {"exclude": [("a0/part-00001.tfrecord", one) for one in range(9)]},
 ]
 
