@@ -115,6 +115,8 @@ def another_ran_within(work: Callable[[], object]) -> bool:
 
 def without_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away the variables by which launchers tell ranks, for one test."""
+    for name in ("TF_CONFIG", "CLUSTER_SPEC", "SM_HOSTS", "JOB_COMPLETION_INDEX"):
+        monkeypatch.delenv(name, raising=False)
     for launcher in LAUNCHERS:
         _, rank, sizes, local_sizes, marks = launcher
         for name in (rank, *sizes, *local_sizes, *marks, "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID"):

@@ -81,6 +81,7 @@ LAUNCHERS = (
         ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"),
         ("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PMI_ID"),
     ),
+    Launcher("Flux", "FLUX_TASK_RANK", ("FLUX_JOB_SIZE",)),
     Launcher(
         "srun",
         "SLURM_PROCID",
@@ -141,6 +142,42 @@ def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
         raise ConfigError(unclear[0])
     _check(answers)
     return answers[0] if answers else None
+
+
+_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")
+"""The JSON object ``{"cluster": {TASK: [ADDRESS, ...]}, "task": ...}`` of TensorFlow's clusters
+(https://www.tensorflow.org/guide/distributed_training#TF_CONFIG), and of Vertex AI."""
+_NO_TRAINERS = {"ps", "evaluator"}
+"""Tasks of a cluster that do not train."""
+
+
+def find_other_processes() -> str | None:
+    """Return the variable that tells of other processes of the job; ``None``: there is none.
+
+    It is no launcher's: whether its processes are ranks depends on who divides the batches.
+    """
+    for name in _CLUSTERS:
+        cluster = _field(_json_in(name), "cluster")
+        tasks = cluster.items() if isinstance(cluster, dict) else ()
+        trainers = [each for task, each in tasks if task not in _NO_TRAINERS]
+        if sum(len(each) for each in trainers if isinstance(each, list)) > 1:
+            return name
+    hosts = _json_in("SM_HOSTS")  # of SageMaker
+    if isinstance(hosts, list) and len(hosts) > 1:
+        return "SM_HOSTS"
+    # Of an indexed Job of Kubernetes, which does not say how many indexes there are.
+    return "JOB_COMPLETION_INDEX" if _first(("JOB_COMPLETION_INDEX",))[1] not in ("", "0") else None
+
+
+def _json_in(name: str) -> Any:
+    try:
+        return json.loads(os.environ.get(name) or "null")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def local_ranks() -> int:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from streamrec.config.environment import find_launched_rank
+from streamrec.config.environment import find_launched_rank, find_other_processes
 from streamrec.errors import ConfigError
 from streamrec.streams import workers
 
@@ -93,6 +93,14 @@ def log_assignment(assignment: Assignment) -> Assignment:
     """Log once which rank was found, and by what."""
     if not assignment.is_given and not assignment.is_logged:
         log.info("rank %d of %d (%s)", *assignment.rank, assignment.source)
+        other = find_other_processes() if assignment.source == NOTHING else None
+        if other is not None:
+            log.warning(
+                "%s tells of other processes, and nothing tells the rank of this one, so each of "
+                "them reads all records; give rank= and world_size=, unless your framework "
+                "divides the batches by itself",
+                other,
+            )
     return replace(assignment, is_logged=True)
 
 

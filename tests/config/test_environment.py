@@ -14,6 +14,7 @@ from streamrec.config.environment import (
     LAUNCHERS,
     Launcher,
     find_launched_rank,
+    find_other_processes,
     local_ranks,
     overrides,
 )
@@ -57,6 +58,45 @@ def test_one_process_tells_nothing(
     """A batch script, an empty environment, and a world of one have no rank."""
     environment(monkeypatch, **variables)
     assert find_launched_rank() is None
+
+
+WORKERS = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+ALONE = {"cluster": {"chief": ["a:1"], "ps": ["b:1", "c:1"]}, "task": {"type": "chief"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TF_CONFIG", json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0}})),
+        ("CLUSTER_SPEC", json.dumps({"cluster": {"workerpool0": ["a"], "workerpool1": ["b"]}})),
+        ("SM_HOSTS", '["algo-1", "algo-2"]'),
+        ("JOB_COMPLETION_INDEX", "3"),
+    ],
+)
+def test_variables_that_tell_of_other_processes(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(monkeypatch, **{name: value})
+    assert find_launched_rank() is None
+    assert find_other_processes() == name
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"TF_CONFIG": "", "SM_HOSTS": "[]", "JOB_COMPLETION_INDEX": "0"},
+        {"TF_CONFIG": json.dumps(ALONE), "SM_HOSTS": '["algo-1"]'},
+        {"TF_CONFIG": "{", "CLUSTER_SPEC": "[1]", "SM_HOSTS": "9"},
+        {"TF_CONFIG": '{"cluster": {"worker": 3}}', "CLUSTER_SPEC": '{"cluster": []}'},
+        {"TF_CONFIG": "[" * 200_000},
+    ],
+)
+def test_variables_of_one_process(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(monkeypatch, **variables)
+    assert find_other_processes() is None
 
 
 @pytest.mark.parametrize("step", ["4294967291", "4294967290", "batch", "interactive"])

@@ -162,6 +162,17 @@ def test_it_is_logged_once(
     assert caplog.messages == ["rank 1 of 2 (RANK and WORLD_SIZE)"]
 
 
+def test_other_processes_without_a_rank_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SM_HOSTS", '["algo-1", "algo-2"]')
+    log_assignment(assign(0, 1))
+    assert not caplog.messages
+    log_assignment(assign("auto", "auto"))
+    (message,) = caplog.messages
+    assert message.startswith("SM_HOSTS tells of other processes, and nothing tells the rank of ")
+
+
 class TestOfAStream:
     @pytest.fixture
     def stream(self, tmp_path: Path) -> Any:
