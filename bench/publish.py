@@ -86,6 +86,7 @@ UNITS = {
     RATE: "MB/s",
     BEGINNING: "s",
     "pictures_per_second": "pictures/s",
+    "records_per_second": "records/s",
     "samples_per_second": "samples/s",
 }
 PATHS = {"peers": "PATH", "dlio": "PATH"}
@@ -373,6 +374,11 @@ SLOWER = (
     ),
     Pair("JPEGs of 224 x 224", *PICTURES, "tf.data", "pictures_per_second"),
     Pair("The same, beside a library alone", *PICTURES, "torchvision", "pictures_per_second"),
+    Pair(
+        "TFDS photographs",
+        *("tfds-folders-and-episodes", "tfds", "photographs of 224 x 224", "streamrec"),
+        *("tensorflow_datasets", "records_per_second"),
+    ),
     Pair("MLPerf Storage's ResNet-50", *DLIO, "samples_per_second"),
     Pair(
         "PyTorch, a worker of a DataLoader",
