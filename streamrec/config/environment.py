@@ -154,7 +154,7 @@ _NO_TRAINERS = {"ps", "evaluator"}
 def find_other_processes() -> str | None:
     """Return the variable that tells of other processes of the job; ``None``: there is none.
 
-    It is no launcher's: whether its processes are ranks depends on who divides the batches.
+    Whether its processes are ranks, it does not say: that depends on who divides the batches.
     """
     for name in _CLUSTERS:
         cluster = _field(_json_in(name), "cluster")
