@@ -229,6 +229,8 @@ class Job(_FigureModel):
     hedges: int = 0
     step_seconds: float | None = None
     """The simulated trainer's time for a batch."""
+    unfinished_step_seconds: float = 0.0
+    """Seconds of a step that had not ended when the job did."""
     stalled: float
     """The part of the time (0 to 1) for which the trainer waited, after the first batch."""
     listed_seconds: float | None = None
@@ -366,6 +368,9 @@ def used_part(job: Job, cores: int) -> float | None:
 RAMP = 1 / 3
 """The part of a job's samples in which the engine still finds its number of requests."""
 FEWEST_SAMPLES = 6
+FEWEST_BATCHES = 4
+"""Batches behind the ramp below which samples tell no rate: the moment at which the job ended may
+add or take one."""
 UNSTEADY = 1.5
 """Times by which a job's rate after the ramp and its mean may differ."""
 
@@ -395,9 +400,11 @@ def _behind_ramp(job: Job) -> float | None:
     behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
     # Until then the engine is still looking for its number of requests.
     samples = behind[math.ceil(len(behind) * RAMP) :]
-    if len(behind) < FEWEST_SAMPLES or not any(sample.bytes for sample in samples):
+    nbytes = sum(sample.bytes for sample in samples)
+    has_few = nbytes * job.batches < FEWEST_BATCHES * job.bytes
+    if len(behind) < FEWEST_SAMPLES or not nbytes or has_few:
         return None
-    return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
+    return nbytes / sum(sample.seconds for sample in samples)
 
 
 def read_rate(job: Job) -> float:
@@ -407,8 +414,8 @@ def read_rate(job: Job) -> float:
 
 
 def mean_rate(job: Job) -> float:
-    """Return the bytes a second after the first batch."""
-    seconds = job.seconds - job.first_batch_seconds
+    """Return the bytes a second after the first batch, without an unfinished step."""
+    seconds = job.seconds - job.first_batch_seconds - job.unfinished_step_seconds
     if job.batches < 2 or seconds <= 0:
         return job.bytes / job.seconds
     # The first batch had its own time, and leaves with it.

@@ -118,6 +118,8 @@ class Trainer:
         self._cores = CoreTimes()
         self._asked: float | None = self._began
         """The time since when it waits; ``None``: it does not."""
+        self._stepped = 0.0
+        """The seconds of the job until the last batch, whose step begins then."""
         self._waited = 0.0
         self._first: float | None = None
         self._batches = self._records = 0
@@ -171,6 +173,7 @@ class Trainer:
             bytes=counters.get("bytes_used", 0),
             **{name: counters.get(name, 0) for name in COUNTED},
             step_seconds=self._step_seconds,
+            unfinished_step_seconds=seconds - self._stepped if self._asked is None else 0.0,
             stalled=min(1.0, (self.waited - first) / rest) if rest > 0 else 0.0,
             waits=counters["waits"],
             listed_seconds=counters.get("listed_seconds"),
@@ -198,6 +201,7 @@ class Trainer:
     def _count(self, batch: Batch) -> None:
         # Both at once: the property adds the wait that ends here.
         self._waited, self._asked = self.waited, None
+        self._stepped = self.seconds
         self._first = self.seconds if self._first is None else self._first
         self._batches += 1
         self._records += len(batch)

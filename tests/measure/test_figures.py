@@ -13,6 +13,7 @@ from streamrec.measure.figures import (
     Figures,
     Sample,
     busy_part,
+    has_ramp,
     is_steady,
     mean_rate,
     read_figures,
@@ -170,6 +171,20 @@ def test_an_unsteady_job_has_its_mean_rate() -> None:
     job = a_job(seconds=6.0, batches=124, bytes=124 * MB, samples=samples)
     assert not is_steady(job)
     assert steady_rate(job) == mean_rate(job) == pytest.approx(20.5 * MB)
+
+
+def test_few_batches_behind_the_ramp_tell_no_rate() -> None:
+    """Half of the samples of a trainer with steps of two samples have none."""
+    samples = [Sample(at=at + 1.0, seconds=1.0, bytes=at % 2 * MB, records=1) for at in range(7)]
+    job = a_job(seconds=7.0, first_batch_seconds=1.0, batches=4, bytes=4 * MB, samples=samples)
+    assert not has_ramp(job)
+    assert steady_rate(job) == mean_rate(job) == MB / 2
+
+
+def test_an_unfinished_step_is_no_time_of_the_mean_rate() -> None:
+    job = {"first_batch_seconds": 1.0, "batches": 4, "bytes": 4 * MB}
+    assert mean_rate(a_job(seconds=4.0, **job)) == MB
+    assert mean_rate(a_job(seconds=4.9, unfinished_step_seconds=0.9, **job)) == pytest.approx(MB)
 
 
 def in_flight(*counts: int) -> list[Sample]:

@@ -113,6 +113,23 @@ async def test_it_takes_all_batches_and_keeps_the_account() -> None:
 
 
 @asynchronous
+async def test_the_end_of_a_job_may_cut_a_step_short() -> None:
+    async def receive() -> Any:
+        if waits:
+            await asyncio.Event().wait()
+        return [1]
+
+    for waits in (False, True):
+        trainer = Trainer(60.0, lambda _: None, lambda: TOLD)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await trainer.take_all(receive)
+        job = trainer.job("seconds")
+        assert (job.unfinished_step_seconds > 0) is not waits
+        assert job.unfinished_step_seconds <= job.seconds
+
+
+@asynchronous
 async def test_an_error_closes_the_account_too() -> None:
     async def receive() -> Any:
         raise RuntimeError("broken")

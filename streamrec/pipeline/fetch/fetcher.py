@@ -418,7 +418,9 @@ class Fetcher:
         if queue.ranges:
             return 0
         head = int(queue.planner.rest) if queue.is_last else self.plan.first_range
-        return head if sublane == self._awaited or head <= reach else 0
+        if sublane == self._awaited:
+            return max(head, min(int(A_BIT_MORE * queue.record_size), WITHIN_RECORD))
+        return head if head <= reach else 0
 
     def _has_many(self, queue: RangeQueue) -> bool:
         """Return whether a lane has as many tiny ranges as it may have at present."""

@@ -545,6 +545,23 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
 
 
 @asynchronous
+async def test_a_starving_lane_gets_a_whole_record_by_one_request() -> None:
+    """A head and then the rest would take the latency twice, for each record."""
+    store = ScriptedStore(objects(30 * MIB))
+    record = 400 * KIB
+    async with fetching(store, lanes=1, total=8 * MIB, known=True) as (fetcher, _):
+        lane = fetcher.lanes[0]
+        assert isinstance(lane, Lane)
+        lane.record_size = record
+        queue, held = fetcher.queues[0], []
+        while fetcher.pool.in_use <= fetcher.plan.for_ranges:
+            await fetcher.wait_for(0)
+            while queue.ranges and queue.ranges[0].done:
+                held.append(queue.drop_stored().memory)
+        assert len(queue.ranges[-1].memory) > max(record, fetcher.plan.first_range)
+
+
+@asynchronous
 async def test_a_starving_lane_gets_a_small_shard_whole_whatever_the_budget() -> None:
     store = ScriptedStore(objects(700 * KIB))
     async with fetching(store, total=8 * MIB, known=True, epochs=None) as (fetcher, _):
