@@ -11,6 +11,8 @@ from streamrec.config.environment import local_ranks
 from streamrec.surroundings import allowed_cores, has_interpreter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from streamrec.config import DatasetSettings
     from streamrec.config.server_settings import ServerSettings
 
@@ -96,21 +98,40 @@ def memory_share() -> int:
     return _memory_limit() // (4 * local_ranks())
 
 
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIPS = Path("/proc/self/cgroup")
+
+
 def _memory_limit() -> int:
-    """Return, in bytes, the cgroup's limit (v2, then v1), or else the machine's memory."""
+    """Return, in bytes, the lowest limit of this process' cgroups, or else the machine's memory."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # The limit of this container: its own cgroup is the root of what it sees.
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            limit = Path("/sys/fs/cgroup", name).read_text().strip()
-        except OSError:
-            continue
-        # "max" stands for no limit in v2, and a number beyond all memory in v1.
-        return min(physical, int(limit)) if limit.isdigit() else physical
-    return physical
+    files = [folder / name for folder in _cgroups() for name in ("memory.max", "memory.high")]
+    files += (folder / "memory.limit_in_bytes" for folder in _cgroups("memory"))
+    # "max" stands for no limit in v2, and a number beyond all memory in v1.
+    return min([physical, *(int(text) for text in map(_text, files) if text.isdigit())])
 
 
-CGROUP = Path("/sys/fs/cgroup")
+def _cgroups(controller: str = "") -> Iterator[Path]:
+    """Yield the folder of this process' cgroup, and of each one above it: all their limits hold.
+
+    Args:
+        controller: A controller of v1, each of which has cgroups of its own; empty: v2, whose
+            cgroups are those of all controllers.
+    """
+    memberships = (line.split(":", 2) for line in _text(MEMBERSHIPS).splitlines())
+    own = next((one[2] for one in memberships if controller in one[1].split(",")), "/")
+    # A container sees its own cgroup as the root, whatever it is called outside. That of a service
+    # or of a job of Slurm stands below the root.
+    parts = [] if ".." in own else own.strip("/").split("/")
+    for count in range(len(parts), -1, -1):
+        yield CGROUPS.joinpath(controller, *parts[:count])
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def worker_count(settings: ServerSettings) -> int:
@@ -145,20 +166,14 @@ def usable_cores() -> int:
 
 
 def _quota() -> float | None:
-    """Return the cores that the cgroup may use at a time; ``None``: there is no limit."""
-    try:
-        both = (CGROUP / "cpu.max").read_text().split()
-    except OSError:
-        both = [_number("cpu.cfs_quota_us"), _number("cpu.cfs_period_us")]
-    if len(both) != 2 or not all(number.isdigit() and int(number) for number in both):
-        return None  # "max", or -1
-    # Microseconds of CPU time in each period, in both versions.
-    quota, period = map(int, both)
-    return quota / period
+    """Return the cores that the cgroups may use at a time; ``None``: there is no limit."""
+    pairs = [_text(folder / "cpu.max").split() for folder in _cgroups()]
+    names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    pairs += ([_text(folder / name) for name in names] for folder in _cgroups("cpu"))
+    # Microseconds of CPU time in each period, in both versions; "max" or -1 is no limit.
+    limits = (pair for pair in pairs if len(pair) == 2 and all(map(_is_positive, pair)))
+    return min((int(quota) / int(period) for quota, period in limits), default=None)
 
 
-def _number(name: str) -> str:
-    try:
-        return (CGROUP / "cpu" / name).read_text().strip()
-    except OSError:
-        return ""
+def _is_positive(number: str) -> bool:
+    return number.isdigit() and int(number) > 0

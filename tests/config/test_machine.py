@@ -55,29 +55,63 @@ def test_the_memory_limit_is_a_number_of_this_machine() -> None:
     assert 1 << 26 < machine._memory_limit() < 1 << 50
 
 
+SERVICE = "system.slice/streamrec.service"
+JOB = "slurm/uid_7/job_9/step_0"
+
+
 @pytest.mark.parametrize(
-    ("version", "limit", "found"),
+    ("files", "membership", "found"),
     [
-        ("memory.max", "1048576\n", 1 << 20),
-        ("memory/memory.limit_in_bytes", "2097152\n", 2 << 20),
-        ("memory.max", "max\n", None),
-        ("memory.max", f"{1 << 62}\n", None),
-        ("none", "1", None),
+        ({"memory.max": "1048576\n"}, "0::/\n", 1 << 20),
+        ({"memory/memory.limit_in_bytes": "2097152\n"}, "4:memory:/docker/5f0c\n", 2 << 20),
+        ({"memory.max": "max\n"}, "0::/\n", None),
+        ({"memory.max": f"{1 << 62}\n"}, "0::/\n", None),
+        ({}, "", None),
+        ({f"{SERVICE}/memory.max": "1048576\n"}, f"0::/{SERVICE}\n", 1 << 20),
+        ({f"{SERVICE}/memory.high": "1048576\n"}, f"0::/{SERVICE}\n", 1 << 20),
+        (
+            {f"{SERVICE}/memory.max": "max\n", "system.slice/memory.max": "4194304\n"},
+            f"0::/{SERVICE}\n",
+            4 << 20,
+        ),
+        (
+            {f"memory/{JOB}/memory.limit_in_bytes": "2097152\n", "memory/x": ""},
+            f"9:cpu,cpuacct:/\n4:memory:/{JOB}\n0::/init.scope\n",
+            2 << 20,
+        ),
+        ({"memory.max": "1048576\n", "other/memory.max": "5\n"}, "0::/../other\n", 1 << 20),
+    ],
+    ids=[
+        "a container",
+        "a container of v1",
+        "no limit",
+        "beyond all memory",
+        "no cgroup",
+        "a service",
+        "throttled",
+        "the slice of a service",
+        "a job of v1",
+        "outside of the namespace",
     ],
 )
-def test_a_container_has_less_than_its_machine(
-    version: str,
-    limit: str,
+def test_a_cgroup_has_less_than_its_machine(
+    files: dict[str, str],
+    membership: str,
     found: int | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / version
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(limit)
-    monkeypatch.setattr(machine, "Path", lambda _, name: tmp_path / name)
+    _lay_out(tmp_path, files, membership)
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096}.get(name, 1 << 20))
     assert machine._memory_limit() == (found or 4096 << 20)
+
+
+def _lay_out(root: Path, files: dict[str, str], membership: str) -> None:
+    """Write the files of cgroups, and the file that says which of them are those of a process."""
+    for name, text in {**files, "memberships": membership}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def test_the_longest_record_is_as_long_as_the_budget_or_as_is_set() -> None:
@@ -114,9 +148,9 @@ def test_the_largest_batch_of_a_daemon() -> None:
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "MEMBERSHIPS", tmp_path / "memberships")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6})
-    (tmp_path / "cpu").mkdir()
 
 
 @pytest.mark.parametrize(
@@ -130,13 +164,18 @@ def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ({"cpu.max": "nonsense"}, 4),
         ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({f"{SERVICE}/cpu.max": "200000 100000\n", "system.slice/cpu.max": "max 100000\n"}, 2),
+        ({f"{SERVICE}/cpu.max": "300000 100000\n", "system.slice/cpu.max": "100000 100000\n"}, 1),
+        (
+            {f"cpu/{JOB}/cpu.cfs_quota_us": "200000", f"cpu/{JOB}/cpu.cfs_period_us": "100000"},
+            2,
+        ),
     ],
 )
 def test_the_cores_of_the_affinity_and_the_quota(
     files: dict[str, str], usable: int, tmp_path: Path
 ) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
+    _lay_out(tmp_path, files, f"3:cpu,cpuacct:/{JOB}\n0::/{SERVICE}\n")
     assert machine.usable_cores() == usable
 
 
