@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec import errors
+from streamrec.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from streamrec.adapters.meshes import rank_of as rank_of
@@ -76,8 +77,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import BytesColumn as BytesColumn
     from streamrec.values.columns import Ragged as Ragged
     from streamrec.values.columns import Sparse as Sparse
-
-__version__ = "0.1.0"
 
 _NAMES = {
     "streamrec.adapters.meshes": "rank_of",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec import __version__, kernel
+from streamrec import kernel
 from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.errors import ConfigError
@@ -27,6 +27,7 @@ from streamrec.flow.child_process import ChildProcess
 from streamrec.report.words import size
 from streamrec.streams.opening import connect
 from streamrec.surroundings import absolute, temporary_directory
+from streamrec.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("layers")  # the files are parsed once, in 
 ROOT = Path(streamrec.__file__).parent
 TESTS = Path(__file__).parent
 LAYERS = [
-    {"config", "errors", "masking", "suggestions", "surroundings", "values"},
+    {"config", "errors", "masking", "suggestions", "surroundings", "values", "version"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow"},

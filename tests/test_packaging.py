@@ -50,7 +50,7 @@ def test_an_sdist_holds_what_git_tracks(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_version_has_one_place() -> None:
     assert "version" in PYPROJECT["project"]["dynamic"]
     assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {
-        "attr": "streamrec.__version__"
+        "attr": "streamrec.version.__version__"
     }
     assert re.fullmatch(r"\d+\.\d+\.\d+", streamrec.__version__)
 

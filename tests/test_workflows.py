@@ -116,7 +116,7 @@ def test_a_tag_must_be_a_version_with_a_date(
     tag: str, date: str, is_taken: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "streamrec").mkdir()
-    (tmp_path / "streamrec" / "__init__.py").write_text(f'__version__ = "{__version__}"\n')
+    (tmp_path / "streamrec" / "version.py").write_text(f'__version__ = "{__version__}"\n')
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{__version__}] - {date}\n")
     (step,) = (step for step in read("release.yml")["jobs"]["version"]["steps"] if "run" in step)
     # As GitHub starts a step.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamrec import __version__
 from streamrec.cli import INTERRUPTED
 from streamrec.cli.bench import bench
 from streamrec.cli.demo import demo
@@ -24,6 +23,7 @@ from streamrec.cli.which import which
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.masking import printable
 from streamrec.suggestions import close_names
+from streamrec.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from streamrec import __version__
 from streamrec.config.machine import usable_cores
 from streamrec.config.places import absolute as absolute_place
 from streamrec.datasets.dataset_manifest import SourcePlace
@@ -26,6 +25,7 @@ from streamrec.sources.reading import Reader, read_source
 from streamrec.sources.source import DEFAULT_MEMORY, Memory
 from streamrec.sources.table import RowTable
 from streamrec.surroundings import absolute
+from streamrec.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

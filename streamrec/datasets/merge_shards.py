@@ -16,6 +16,7 @@ from streamrec.masking import masked
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.stores.blocking import Folder
 from streamrec.stores.open import Stores
+from streamrec.version import __version__
 
 if TYPE_CHECKING:
     import os
@@ -180,7 +181,6 @@ def _last_names(
 def _manifest(
     parts: Sequence[TaskPart], features: dict[str, Kind], shards: Sequence[IndexedShard]
 ) -> Manifest:
-    from streamrec import __version__
 
     return Manifest(
         written_by=f"streamrec {__version__}",

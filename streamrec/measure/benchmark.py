@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from streamrec import __version__, kernel
+from streamrec import kernel
 from streamrec.config.machine import usable_cores
 from streamrec.errors import ConfigError, DataError
 from streamrec.flow.cleanup import end
@@ -32,6 +32,7 @@ from streamrec.measure.verdict import judge
 from streamrec.report.words import memory, rate
 from streamrec.stores.base.protocol import read_range
 from streamrec.stores.base.source_text import expand, is_glob
+from streamrec.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -28,6 +28,7 @@ from streamrec.pipeline.terms.memory_needs import COUNTERS, NO_CEILING, most_wai
 from streamrec.stores.base.protocol import in_thread, is_strong
 from streamrec.stores.cache.shelves import Piece
 from streamrec.values.columns import size_of
+from streamrec.version import __version__
 from streamrec.wire.frame import HEADER, TRAILER, Header
 from streamrec.wire.messages import BatchMessage, Kind
 
@@ -312,8 +313,6 @@ class BatchKeys:
 
 def _digest_of(plan: RunPlan, versions: Sequence[str]) -> bytes:
     """Digest everything but the position: shards, order, settings, rank, and the release."""
-    from streamrec import __version__  # it imports this module
-
     position = plan.position
     named = {
         # Another release may decode the same records to other columns.

@@ -527,7 +527,7 @@ def test_ranks_batch_sizes_and_orders_have_keys_of_their_own(change: dict[str, A
 def test_a_changed_shard_or_release_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     key = key_of(plan_of())
     assert key_of(plan_of(), "2") != key
-    monkeypatch.setattr("streamrec.__version__", "0.0.0")
+    monkeypatch.setattr("streamrec.pipeline.batch_cache.__version__", "0.0.0")
     assert key_of(plan_of()) != key
 
 

@@ -23,6 +23,7 @@ from streamrec.errors import ConfigError, FeederDraining, FeederLost, StreamrecE
 from streamrec.flow.cleanup import finish
 from streamrec.masking import printable
 from streamrec.suggestions import install
+from streamrec.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -350,8 +351,6 @@ def _provider(collector: str | None) -> TracerProvider:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    from streamrec import __version__
 
     endpoint = None if collector is None else f"{collector.rstrip('/')}/v1/traces"
     name = os.environ.get("OTEL_SERVICE_NAME") or "streamrec-feeder"

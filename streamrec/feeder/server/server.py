@@ -25,6 +25,7 @@ from streamrec.feeder.server.datasets import ServedDataset, obstacle_of
 from streamrec.feeder.server.listener import Listener, bind_in_thread
 from streamrec.feeder.server.service import Service
 from streamrec.flow.timings import add_up
+from streamrec.version import __version__
 from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
@@ -117,8 +118,6 @@ def _loans_of(budget: SharedBudget | None) -> dict[str, int]:
 
 def build() -> dict[str, str]:
     """Return the versions that run."""
-    from streamrec import __version__
-
     return {
         "version": __version__,
         "kernel": kernel.implementation,

@@ -21,6 +21,7 @@ from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.pipeline.batch import payload
 from streamrec.stores.cache.shelves import Piece
 from streamrec.values.aligned import empty
+from streamrec.version import __version__
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage
 
@@ -92,8 +93,6 @@ def _key(encoded: memoryview, wanted: OutputForm, shape: tuple[int, ...]) -> str
 @cache
 def programs() -> list[str]:
     """Return the versions of what decodes records and pictures: another release may make others."""
-    from streamrec import __version__  # it imports this module
-
     turbo = _version("simplejpeg") or _version("leanjpeg-simple")
     return [__version__, _version("pillow"), turbo]
 

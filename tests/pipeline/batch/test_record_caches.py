@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import streamrec
 from streamrec.formats.images.picture import CropWindow, OutputForm
 from streamrec.pipeline.batch import record_caches as mapped_cache
 from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
@@ -82,10 +81,9 @@ def test_other_content_or_another_form_is_another_picture(
 
 def test_another_release_makes_its_own(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pictures.fill() == [1]
-    for number, (module, name) in enumerate(
-        [(streamrec, "__version__"), (mapped_cache, "_version")], start=2
-    ):
-        monkeypatch.setattr(module, name, "0.0" if module is streamrec else lambda _: "0.0")
+    values = {"__version__": "0.0", "_version": lambda _: "0.0"}
+    for number, (name, value) in enumerate(values.items(), start=2):
+        monkeypatch.setattr(mapped_cache, name, value)
         mapped_cache.programs.cache_clear()
         assert pictures.fill() == [number]
 
