@@ -19,7 +19,6 @@ from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import streamrec
 from streamrec.adapters.ray_feeders import Feeders, feed
 from streamrec.config.arguments import absolute_sources, options_of, place_text
 from streamrec.config.places import absolute, escape
@@ -29,6 +28,8 @@ from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.errors import ConfigError, StreamrecError, WrongFeatureType
 from streamrec.flow.bridge import Bridge
 from streamrec.stores.open import Stores
+from streamrec.streams.opening import open as open_stream
+from streamrec.streams.sources import infer_features
 from streamrec.suggestions import needs
 from streamrec.values.columns import Arrays, BytesColumn
 
@@ -278,14 +279,14 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
                 "storage_options": options,
             }
             # Once, here: tasks that each inferred them could differ.
-            features = streamrec.infer_features(source, **opening)
+            features = infer_features(source, **opening)
         with Bridge() as loop:
             self._shards = loop.call(_list(absolute_sources(source), options_of(options)))
         self._settings = {**settings, "features": features, "batch_size": batch_size}
         # The tasks run in other directories.
         self._index = absolute(index) if isinstance(index, str) else index
         # Here and not in a task, so that the error comes at once and in this process.
-        streamrec.open(self._urls(), **self._settings)  # checks the settings
+        open_stream(self._urls(), **self._settings)  # checks the settings
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Return the bytes of all shards; ``None`` if the listing has not told them."""
@@ -326,7 +327,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         """Divide the records of the index: a task is a rank of a stream with as many lanes."""
         shared = {**self._settings, "source": self._urls(), "index": self._index}
         options = shared.get("storage_options")
-        records = streamrec.open(shared["source"], index=self._index, storage_options=options)
+        records = open_stream(shared["source"], index=self._index, storage_options=options)
         # A rank without a record would be a task for nothing.
         tasks = max(1, min(tasks, len(records)))
         # Rows of padding are left out of the tables; "drop" would lose records.
@@ -348,7 +349,7 @@ async def _list(source: str | list[str], options: dict[str, Any]) -> list[Object
 def _tables(settings: dict[str, Any]) -> Iterator[Any]:
     """Yield the batches of a stream as Arrow tables, without rows that are padding."""
     # A task is a process of its own, which needs no other to read for it.
-    with streamrec.open(**settings, engine="thread") as stream:
+    with open_stream(**settings, engine="thread") as stream:
         for batch in stream:
             table = arrow_of(batch, _tensors)
             yield table if batch.mask is None else table.filter(pa.array(batch.mask))
