@@ -253,12 +253,14 @@ async def test_shards_of_unknown_size_are_one_request_each_if_they_are_small_and
     st.lists(st.integers(1, 1600 * KIB), min_size=1, max_size=12),
     st.integers(1, 5),
     st.sampled_from([2, 256]),
-    st.randoms(use_true_random=False),
+    st.integers(0, 99),
 )
 @asynchronous
 async def test_small_shards_are_one_request_each_however_little_room_there_is(
-    sizes: list[int], lanes: int, megabytes: int, random: Random
+    sizes: list[int], lanes: int, megabytes: int, seed: int
 ) -> None:
+    # Not hypothesis' own: how often the loop asks it may depend on timing.
+    random = Random(seed)
     store = ScriptedStore(objects(*sizes))
     settings: dict[str, Any] = {"lanes": min(lanes, len(sizes)), "total": megabytes * MIB}
     async with fetching(store, known=True, **settings) as (fetcher, _):
