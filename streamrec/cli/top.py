@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import select
 import sys
 import time
@@ -84,7 +85,7 @@ def top(*, where: tuple[str, ...], once: bool, every: float, as_json: bool) -> N
     """
     from rich.console import Console
 
-    from streamrec.feeder.access.address import host_and_port
+    from streamrec.feeder.access.address import host_and_port, join_host
     from streamrec.feeder.operate.remote_status import read_status
 
     if once or as_json:
@@ -93,10 +94,13 @@ def top(*, where: tuple[str, ...], once: bool, every: float, as_json: bool) -> N
         host_and_port(one.removeprefix("http://").rstrip("/")) for one in where or (DEFAULT,)
     ]
     if as_json:
-        found = {f"{host}:{port}": read_status(host, port) for host, port in addresses}
+        found = {join_host(*one): read_status(*one) for one in addresses}
         print_json(found if len(found) > 1 else next(iter(found.values())))
         return
     console = Console(highlight=False)
+    # Of a bar that the terminal's coding lacks, a question mark keeps the width.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     # A pipe or a file gets one frame: escape codes would fill it.
     if once or not console.is_terminal:
         console.print(look(addresses)(None))
@@ -110,12 +114,13 @@ def look(addresses: Sequence[tuple[str, int]]) -> Callable[[str | None], Group]:
     That function takes the reason why the answers are old; ``None``: they are new.
     """
     from streamrec.cli.dashboard import dashboard, fleet_dashboard
+    from streamrec.feeder.access.address import join_host
     from streamrec.feeder.operate.remote_status import view_fleet, view_status
 
     if len(addresses) > 1:
         return partial(fleet_dashboard, view_fleet(addresses))
-    [(host, port)] = addresses
-    return partial(dashboard, view_status(host, port), f"{host}:{port}")
+    [address] = addresses
+    return partial(dashboard, view_status(*address), join_host(*address))
 
 
 def watch(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import subprocess
 import sys
 import termios
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from streamrec.cli.top import is_quit_within, single_keys, watch
 from streamrec.feeder.operate import status
-from tests.cli.support import assert_one_sentence, streamrec
+from tests.cli.support import assert_one_sentence, command, environment, streamrec
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served
 
@@ -73,6 +74,20 @@ def test_one_frame(form: str) -> None:
     assert f"streamrec feeder {where}  ● ready" in outcome.out
     assert "Nobody reads now." in outcome.out
     assert "\x1b" not in outcome.out
+
+
+def test_one_frame_in_a_locale_without_unicode() -> None:
+    with feeder() as where:
+        variables = environment(PYTHONIOENCODING="latin-1", COLUMNS="60")
+        arguments = command("top", where, "--once")
+        done = subprocess.run(arguments, capture_output=True, env=variables, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"streamrec feeder {where}  ? ready".encode() in done.stdout
+    assert b"\\u" not in done.stdout
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    assert_one_sentence(streamrec("top", "[::1]:1"), 1, "no status at [::1]:1 (")
 
 
 def test_json_is_that_of_the_feeder() -> None:

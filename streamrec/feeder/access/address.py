@@ -179,10 +179,10 @@ class Address:
         name = quote(self.dataset or "", safe="")
         if self.host is None:
             return f"unix://{quote(self.path or '')}{'#' if name else ''}{name}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        place = join_host(self.host, self.port or 0)
         scheme = "tls" if self.tls else "tcp"
         number = "" if self.ip in (None, self.host) else f" ({self.ip})"
-        return f"{scheme}://{host}:{self.port}{'/' if name else ''}{name}{number}"
+        return f"{scheme}://{place}{'/' if name else ''}{name}{number}"
 
 
 def _parse(text: str, *, listen: bool) -> tuple[Address, ...]:
@@ -230,7 +230,16 @@ def _host_and_port(text: str) -> tuple[str, int]:
     # It differs where a path follows, or a tab or line break that urlsplit drops.
     _check(parts.netloc == text and parts.hostname is not None, "the host is missing")
     _check(parts.port is not None, "the port is missing")
-    return str(parts.hostname), int(parts.port or 0)
+    host = str(parts.hostname)
+    try:
+        host.encode("idna")  # as sockets do, whose error is not an OSError
+    except UnicodeError:
+        _check(
+            False,
+            "a part between two dots of the host's name is empty, longer than 63 "
+            "characters, or not text",
+        )
+    return host, int(parts.port or 0)
 
 
 def _unix(rest: str) -> Address:
@@ -277,6 +286,11 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
     # A socket that listens at "::" calls 127.0.0.1 "::ffff:127.0.0.1".
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def join_host(host: str, port: int) -> str:
+    """Return ``host:port``, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederLost, FeederRefused, FeedError
+from streamrec.feeder.access.address import join_host
 from streamrec.feeder.page.view import view_of, view_of_fleet
 from streamrec.feeder.server.statistics import VERSION
 from streamrec.masking import printable
@@ -30,7 +31,7 @@ def read_status(host: str, port: int) -> dict[str, Any]:
         FeederLost: Nothing answers.
         FeederRefused: The server that answers is not a feeder, or has another version.
     """
-    where = f"{host}:{port}"
+    where = join_host(host, port)
     try:
         status, body = _get(host, port)
     except (OSError, HTTPException) as error:
@@ -87,7 +88,7 @@ def view_fleet(addresses: Sequence[tuple[str, int]]) -> FleetView:
             f"none of {len(answers)} feeders answers: {answers[0]}; name the host and port of the "
             "status of running feeders"
         )
-    names = (f"{host}:{port}" for host, port in addresses)
+    names = (join_host(*address) for address in addresses)
     return view_of_fleet(dict(zip(names, answers, strict=True)))
 
 
@@ -97,7 +98,7 @@ def _snapshot_and_view(host: str, port: int) -> tuple[dict[str, Any], View]:
         return snapshot, view_of(snapshot)
     # Whatever answers may send anything: its form is not checked field by field.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-        raise _not_a_feeder(f"{host}:{port}", "its answer has another form") from None
+        raise _not_a_feeder(join_host(host, port), "its answer has another form") from None
 
 
 def _get(host: str, port: int) -> tuple[int, bytes]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from aiohttp import web
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.access.address import Address, is_loopback
+from streamrec.feeder.access.address import Address, is_loopback, join_host
 from streamrec.feeder.server.listener import Listener, bind_in_thread
 
 if TYPE_CHECKING:
@@ -84,10 +84,9 @@ class StatusPort:
         try:
             sock = await bind_in_thread(Address(host=host, port=port))
         except ConfigError as error:
-            where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             # Under the name that the configuration has, without the scheme of a feeder's address.
             reason = error.message.rpartition(": ")[2]
-            raise ConfigError(f"cannot listen at {where}: {reason}") from None
+            raise ConfigError(f"cannot listen at {join_host(host, port)}: {reason}") from None
         return cls(sock, make, dropped)
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.access.address import Address, is_loopback
+from streamrec.feeder.access.address import Address, is_loopback, join_host
 from streamrec.flow.cleanup import until_done
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def peer_of(sock: socket.socket) -> str:
         host, port = sock.getpeername()[:2]
     except OSError:  # it has gone already
         return "unknown"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host(host, port)
 
 
 def _inode(place: Address) -> int | None:

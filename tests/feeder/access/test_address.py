@@ -16,6 +16,7 @@ from streamrec.feeder.access.address import (
     check_sending,
     host_and_port,
     is_loopback,
+    join_host,
 )
 from tests.feeder.support import server_settings
 
@@ -163,6 +164,10 @@ def test_to_listen_at(text: str, address: Address) -> None:
         ("tcp://a:7070,,b:7070/train", "the host is missing"),
         ("tcp://a:7070,b:0/train", "port 0"),
         ("tcp://::1:7070/train", "must stand in brackets"),
+        ("tcp://a..b:7070/train", "between two dots of the host's name"),
+        ("tcp://a:1,.b:7070/train", "between two dots of the host's name"),
+        (f"tcp://{'x' * 64}.svc:7070/train", "between two dots of the host's name"),
+        ("tcp://a\udcff:7070/train", "between two dots of the host's name"),
         ("tcp://a:1/%ff", "can't decode byte 0xff"),
         ("tcp://[::1:7070/train", "Invalid IPv6"),
         ("unix://run/f.sock#train", "must be absolute"),
@@ -220,9 +225,13 @@ def test_a_unix_socket_is_local() -> None:
 def test_host_and_port() -> None:
     assert host_and_port("127.0.0.1:7071") == ("127.0.0.1", 7071)
     assert host_and_port("[::1]:0") == ("::1", 0)
+    for text in ("127.0.0.1:7071", "[::1]:0", "feeder.svc.:7071", "bücher.example:1"):
+        assert join_host(*host_and_port(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "host", ":7071", "host:x", "a:1/b", "host:70700", "[::1"])
+@pytest.mark.parametrize(
+    "text", ["", "host", ":7071", "host:x", "a:1/b", "host:70700", "[::1", "a..b:7071"]
+)
 def test_no_host_and_port(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         host_and_port(text)
