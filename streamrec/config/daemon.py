@@ -179,7 +179,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         ConfigError: The file cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(read_small_file(path, MOST_BYTES).decode())
+        # Editors on Windows begin a file with a mark, which TOML does not know.
+        return tomllib.loads(read_small_file(path, MOST_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}); name a readable TOML file"

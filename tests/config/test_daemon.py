@@ -40,6 +40,13 @@ def test_a_daemon_file(tmp_path: Path) -> None:
     assert "secret" not in repr(settings)
 
 
+def test_a_file_of_an_editor_on_windows(tmp_path: Path) -> None:
+    lines = "\ufeff[datasets.train]", 'source = "train-*"', "batch_size = 8", ""
+    path = tmp_path / "streamrec.toml"
+    path.write_bytes("\r\n".join(lines).encode())
+    assert load_daemon(path).datasets["train"].batch_size == 8
+
+
 def test_the_status_port_can_be_switched_off(tmp_path: Path) -> None:
     path = write(tmp_path, "[server]\nstatus=''\n[datasets.a]\nsource='x'")
     assert load_daemon(path).server.status is None

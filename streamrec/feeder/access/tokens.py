@@ -181,7 +181,7 @@ async def read_token_async(token: str | None) -> str | None:
 
 def _token_in(data: bytes, path: str) -> str:
     try:
-        text = data.decode().strip()
+        text = data.decode("utf-8-sig").strip()  # some editors begin a file with a mark
     except UnicodeDecodeError:
         # The error itself would quote the file.
         text = ""
@@ -316,7 +316,7 @@ def _load(path: str, setting: str) -> list[bytes]:
 def _lines(data: bytes, path: str, setting: str) -> list[str]:
     """Return a file's lines, without empty ones and comments."""
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         # The error itself would quote the file.
         raise ConfigError(f"{setting}: {path} is not UTF-8; write a token on each line") from None

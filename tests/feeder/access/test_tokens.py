@@ -126,7 +126,7 @@ def test_a_token_is_itself(token: str | None) -> None:
     assert asyncio.run(read_token_async(token)) == token
 
 
-@pytest.mark.parametrize("content", ["secret", "secret\n", "  secret \r\n"])
+@pytest.mark.parametrize("content", ["secret", "secret\n", "  secret \r\n", "\ufeffsecret\r\n"])
 def test_a_file_holds_a_token(content: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(content)
     assert read_token(f"file:{tmp_path}/token") == "secret"
@@ -182,7 +182,7 @@ def test_a_token_for_everything(inline: str | None, tmp_path: Path) -> None:
 
 def test_several_are_valid_at_once_and_rotate(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    write_secret(path, f"# the old one\n{A}\r\n\n  {B}  \n")
+    write_secret(path, f"\ufeff{A}\r\n# the old one\n\n  {B}  \n")
     tokens = known(str(path))
     assert [opened(tokens, one, "x") for one in (A, B, C)] == [["x"], ["x"], []]
     write_secret(path, f"{B}\n{C}\n")
