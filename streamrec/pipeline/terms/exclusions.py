@@ -179,7 +179,10 @@ class ShardLookup:
         self._by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         for shard, (url, apart) in enumerate(zip(urls, names_apart(urls), strict=True)):
             # A stream has absolute paths, so a list may name what the command line has as relative.
-            for name in {content_name(url), content_name(absolute(url)), apart}:
+            names = {content_name(url), content_name(absolute(url)), apart}
+            # Lists of the command line have names as they are shown: a byte that is not UTF-8 as
+            # its number.
+            for name in names | {masked(name) for name in names}:
                 self._by_last[_last(name)].append((name, shard))
 
     def find(self, name: str) -> list[int]:

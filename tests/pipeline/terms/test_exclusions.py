@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
+from streamrec.masking import masked
 from streamrec.pipeline.terms import exclusions
 from streamrec.pipeline.terms.exclusions import (
     MOST_BYTES,
@@ -50,6 +51,14 @@ def test_a_name_below_the_common_folder_is_enough() -> None:
     urls = ["/x/part-1", "/x/a/part-1"]
     assert numbers(found(lines({"shard": "/x/part-1", "record": 1}), urls)) == {0: [1]}
     assert numbers(found(lines({"shard": "part-1", "record": 1}), urls)) == {0: [1]}
+
+
+@pytest.mark.parametrize("name", ["/x/caf\udce9.tfrecord", "/x/a\tb.tfrecord"])
+def test_a_list_has_names_as_they_are_shown(name: str) -> None:
+    for shown in (masked(name), masked(name).rpartition("/")[2]):
+        record = {"shard": shown, "record": 1}
+        assert shown.isprintable()
+        assert numbers(found(lines(record), ["/x/b", name], None)) == {1: [1]}
 
 
 def test_a_shard_that_is_read_twice_is_meant_twice() -> None:
