@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import io
 import os
 import re
 import sys
@@ -165,6 +166,16 @@ def hold_standard_streams() -> None:
             # Standard error is never closed by the interpreter, so the file keeps its descriptor.
             file = open(number, "w" if number else "r", closefd=False, encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, file)
+
+
+def show_all_text() -> None:
+    r"""Let the standard streams, in a process of streamrec's, write what their coding lacks.
+
+    In a locale without UTF-8, names and signs would end the command; they become ``\u65e5``.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _open_null(number: int) -> None:

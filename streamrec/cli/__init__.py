@@ -14,9 +14,10 @@ def main() -> None:
     """Run ``streamrec`` with the arguments of this process, and exit."""
     try:
         from streamrec.cli.program import run
-        from streamrec.surroundings import hold_standard_streams
+        from streamrec.surroundings import hold_standard_streams, show_all_text
 
         hold_standard_streams()
+        show_all_text()
     except KeyboardInterrupt:  # the imports take a while
         sys.exit(INTERRUPTED)
     sys.exit(run(sys.argv[1:]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.options import debug_option, json_option
-from streamrec.cli.printing import print_json, progress_bar
+from streamrec.cli.printing import ending_with, print_json, progress_bar
 
 if TYPE_CHECKING:
     from streamrec.demo import Summary
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     help="Work in this new directory, and leave the shards, the configuration and the logs there.",
 )
 @debug_option
-@click.pass_context
-def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
+def demo(*, as_json: bool, keep: Path | None) -> None:
     """Run a whole training job on this machine; nothing is needed, and nothing is left.
 
     It writes real pictures into shards, starts a loopback object store with 40 ms latency and a
@@ -37,12 +36,9 @@ def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
     with progress_bar("records") as bar:
         # With --json standard output has the object alone.
         summary = job.run(_silent if as_json else click.echo, bar, keep=keep)
-    if as_json:
-        print_json(asdict(summary))
-    else:
-        click.echo(_text(summary))
     # The demo is a test of an installation, too.
-    context.exit(0 if summary.ok else 1)
+    with ending_with(0 if summary.ok else 1):
+        print_json(asdict(summary)) if as_json else click.echo(_text(summary))
 
 
 def _silent(_: str) -> None:

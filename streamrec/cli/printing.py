@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,28 @@ def _rich_bar(unit: str) -> Any:
         transient=True,
         redirect_stdout=sys.stdout.isatty(),
     )
+
+
+@contextmanager
+def ending_with(code: int) -> Iterator[None]:
+    """End the running command with a code once its report is printed, or has no reader any more.
+
+    Args:
+        code: 0: it goes on.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        if not code:
+            raise
+    if code:
+        click.get_current_context().exit(code)
+
+
+def discard_output() -> None:
+    """Let standard output be the null device: else the interpreter complains when it flushes it."""
+    with open(os.devnull, "wb") as null:  # noqa: PTH123
+        os.dup2(null.fileno(), sys.stdout.fileno())
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from streamrec.cli.bench import bench
 from streamrec.cli.demo import demo
 from streamrec.cli.info import cat, info
 from streamrec.cli.options import VARIABLE, complete, debug_option
+from streamrec.cli.printing import discard_output
 from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top
@@ -155,12 +157,14 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    code = DONE
     try:
         code = _invoke(arguments)
         # Now, and not when the interpreter ends: a reader that has gone is told by this write.
         sys.stdout.flush()
+    # A reader of our output that has ended (`| head`) is no failure, and makes of none a success.
     except BrokenPipeError:
-        return _discard_output()
+        discard_output()
     return code
 
 
@@ -189,7 +193,8 @@ def _report(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     code, sentence = _explain(error)
-    click.echo(f"streamrec: error: {sentence}", err=True)
+    with suppress(OSError):  # nobody reads it, or the disk is full: the code tells all the same
+        click.echo(f"streamrec: error: {sentence}", err=True)
     return code
 
 
@@ -219,11 +224,3 @@ def _usage(error: click.UsageError) -> str:
         # click's messages are sentences with a full stop, and ours go on with what to do.
         message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
-
-
-def _discard_output() -> int:
-    """Return the exit code for a reader of our output that has ended (``| head``): no failure."""
-    # Standard output becomes the null device, or the interpreter would complain when it flushes it.
-    with open(os.devnull, "wb") as null:  # noqa: PTH123
-        os.dup2(null.fileno(), sys.stdout.fileno())
-    return DONE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.options import debug_option, json_option, local_files, refuse_unused
-from streamrec.cli.printing import print_json
+from streamrec.cli.printing import discard_output, print_json
 from streamrec.errors import ConfigError, StreamrecError
 
 if TYPE_CHECKING:
@@ -103,16 +103,20 @@ def _access_fault(settings: DaemonSettings) -> ConfigError | None:
 
 
 def _announce(bound: Bound, datasets: list[str], as_json: bool) -> None:
-    """Print the addresses on which the daemon listens, on one line: others may wait for it."""
+    """Print the addresses on which the daemon listens; JSON on one line: others may wait for it."""
+    lines = [f"streamrec serves {', '.join(datasets)} at {', '.join(bound.feeder)}"]
+    if bound.status:
+        lines.append(f"status page, health and metrics at http://{bound.status}")
+    lines += (f"not open yet: {name} ({why})" for name, why in bound.failing.items())
     if as_json:
         facts = {"listen": bound.feeder, "status": bound.status, "failing": bound.failing}
-        click.echo(json.dumps(facts))
-        return
-    click.echo(f"streamrec serves {', '.join(datasets)} at {', '.join(bound.feeder)}")
-    if bound.status:
-        click.echo(f"status page, health and metrics at http://{bound.status}")
-    for name, why in bound.failing.items():
-        click.echo(f"not open yet: {name} ({why})")
+        lines = [json.dumps(facts)]
+    try:
+        click.echo("\n".join(lines))
+    except OSError as error:
+        # Clients do not depend on it: whoever has started the daemon may have gone.
+        discard_output()
+        log.warning("the addresses cannot be printed (%s)", error.strerror)
 
 
 def run(

@@ -15,7 +15,7 @@ from streamrec.cli.options import (
     shard_options,
     storage_option,
 )
-from streamrec.cli.printing import print_json, progress_bar
+from streamrec.cli.printing import ending_with, print_json, progress_bar
 from streamrec.masking import masked
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ FAILED = 1
 @click.option("--any-order", is_flag=True, help="With --against: the records may be in any order.")
 @json_option
 @shard_options
-@click.pass_context
 def verify(
-    context: click.Context,
     *,
     urls: tuple[str, ...],
     max_record_bytes: int | None,
@@ -69,9 +67,10 @@ def verify(
     if others:
         how = storage_options, max_record_bytes
         comparison = _compare(urls, others, exclude, *how, any_order=any_order)
-        print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
         # As `diff` does: what differs is printed, and is no error.
-        context.exit(FAILED if comparison.differences else 0)
+        with ending_with(FAILED if comparison.differences else 0):
+            print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
+        return
     from streamrec.datasets.indexes import IndexCheck
     from streamrec.datasets.verify import check
     from streamrec.flow.bridge import Bridge
@@ -82,14 +81,13 @@ def verify(
             urls, storage_options, largest=max_record_bytes, index=index, progress=progress
         )
         reports = loop.call(checking)
-    if as_json:
-        damaged = [report.to_dict() for report in reports if report.faults]
-        print_json(_sums(reports) | {"damaged": damaged, "index": index.to_dict()})
-    else:
-        click.echo("\n".join([*_lines(reports), *_index_lines(index)]))
-    # After all is printed: a fault ends neither the check nor the report.
-    if index.faults or any(report.faults for report in reports):
-        context.exit(FAILED)
+    damaged = [report for report in reports if report.faults]
+    with ending_with(FAILED if index.faults or damaged else 0):
+        if as_json:
+            plain = [report.to_dict() for report in damaged]
+            print_json(_sums(reports) | {"damaged": plain, "index": index.to_dict()})
+        else:
+            click.echo("\n".join([*_lines(reports), *_index_lines(index)]))
 
 
 def _compare(

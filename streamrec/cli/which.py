@@ -17,7 +17,7 @@ from streamrec.cli.options import (
     storage_option,
     stream_options,
 )
-from streamrec.cli.printing import no_collection
+from streamrec.cli.printing import ending_with, no_collection
 from streamrec.cli.verify import FAILED
 from streamrec.errors import ConfigError
 
@@ -443,9 +443,8 @@ def print_audit(
     options = changes.get("storage_options")
     report = check_audit(address, changes, storage_options=options, rank=rank, reads=reads)
     lines = _audit_json(report) if as_json else _audit_lines(report, reads=reads)
-    click.echo("\n".join(lines).encode())
-    if not report.agrees:
-        click.get_current_context().exit(FAILED)
+    with ending_with(0 if report.agrees else FAILED):
+        click.echo("\n".join(lines).encode())
 
 
 def _audit_json(report: AuditReport) -> Iterator[str]:

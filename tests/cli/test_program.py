@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -288,6 +289,31 @@ def test_a_pipe_that_nobody_reads(arguments: str) -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", ["info nothing-there", "info", f"verify {TABLE}"])
+def test_what_nobody_reads_is_no_success(arguments: str) -> None:
+    code = cli(*arguments.split()).code
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(*arguments.split()), stdout=writing, stderr=writing, env=environment(), check=False
+    )
+    os.close(writing)
+    assert done.returncode == code > 0
+
+
+def test_a_locale_without_unicode(tmp_path: Path) -> None:
+    place = tmp_path / "日本\udcff.tfrecord"
+    shutil.copy(DATA / "numbers-00000-of-00003.tfrecord", place)
+    done = subprocess.run(
+        command("info", place),
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="latin-1"),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"/\u65e5\u672c\xff.tfrecord" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["merge", "split"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import urllib.error
@@ -42,6 +43,21 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "feeder.toml"
     path.write_text(CONFIG)
     return path
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["words", "JSON"])
+def test_it_serves_although_nobody_reads_where(config: Path, form: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    socket = f"unix://{config.parent}/s"
+    config.write_text(CONFIG.replace("tcp://127.0.0.1:0", socket))
+    with started("serve", config, *form, stdout=writing) as process:
+        os.close(writing)
+        assert any(b"cannot be printed" in line for line in pipe(process.stderr))
+        with streamrec.connect(f"{socket}#numbers", rank=0, world_size=1) as stream:
+            assert len(next(stream)) == 20
+        process.terminate()
+        assert process.wait(100) == 0
 
 
 @pytest.fixture
