@@ -186,6 +186,25 @@ async def test_more_is_asked_for_when_the_heads_are_answered() -> None:
 
 
 @asynchronous
+async def test_more_is_asked_for_of_a_store_that_is_far_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its heads have no answer after a while, and the link is idle."""
+    monkeypatch.setattr(fetch, "HEADS_ALONE", 0.0)
+    store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    assert store.gate
+    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        asked = [(url, start) for url, start, *_ in store.asked]
+        assert asked[:4] == [(f"o{i}", 0) for i in range(4)]
+        assert {url for url, start in asked if start} == {f"o{i}" for i in range(4)}
+        store.gate.set()
+        parts = await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+    assert joined(list(chain.from_iterable(parts))) == dict(enumerate(store.objects.values()))
+
+
+@asynchronous
 async def test_no_lane_waits_for_the_head_of_another() -> None:
     """Though a head is less than the first window needs, so that its lane needs more at once."""
     store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
