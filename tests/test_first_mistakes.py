@@ -142,7 +142,7 @@ def test_what_is_told(
 def test_the_folder_of_tensorflow_datasets(tmp_path: Path, slash: str) -> None:
     for name in ("mnist-train.tfrecord-00000-of-00002", "features.json", "dataset_info.json"):
         (tmp_path / name).touch()
-    told = r'as in .*/\*\.tfrecord\*; streamrec.open reads a TFDS folder with split="train"$'
+    told = r'as in .*/\*\.tfrecord\*, or read this TFDS dataset with split="train"$'
     with pytest.raises((ConfigError, StoreError), match=told):
         first(f"{tmp_path}{slash}")
 

@@ -315,5 +315,5 @@ def test_a_feeder_serves_a_folder(folder: Path) -> None:
 
 
 def test_a_folder_without_a_split_is_told_of_it(folder: Path) -> None:
-    with pytest.raises(ConfigError, match='reads a TFDS folder with split="train"'):
+    with pytest.raises(ConfigError, match='read this TFDS dataset with split="train"'):
         next(sr.open(f"{folder}/", batch_size=2, **FEW))

@@ -225,10 +225,11 @@ def pattern_in(directory: str) -> str:
         each = f"{place}/{inner}".rstrip("/")
         inner_names = _names_in(each) if inner else names
         if inner and INFO in inner_names:
-            return f'{each}, which is a TFDS dataset; streamrec.open reads it with split="train"'
+            shards = _shards_of(each, inner_names) or f"{escape(each)}/*.tfrecord*"
+            return f'{shards}, or give the TFDS dataset {each} with split="train"'
         if found := _shards_of(each, inner_names):
             break
-    other = '; streamrec.open reads a TFDS folder with split="train"' if INFO in names else ""
+    other = ', or read this TFDS dataset with split="train"' if INFO in names else ""
     return f"{found or f'{escape(place)}/*.tfrecord'}{other}"
 
 
