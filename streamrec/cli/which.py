@@ -139,8 +139,8 @@ def which(
 ) -> None:
     """Tell which records a step had, and which step a record was in.
 
-    This is computed from the index of the shards; only --show and --key read shards. For a mix, a
-    filter, packs and streams without an index, --read reads the stream from --state to the step.
+    This is computed from the index of the shards; only --show and --key read shards. With a filter
+    or packs, or without an index, --read reads the stream from --state to the step.
     --values reads all records, and needs no index. URL, --config and --set give the settings of the
     training: source, index, batch_size, shuffle, seed and the others.
     --audit checks a log of a run, which has these settings; those given here replace them.
