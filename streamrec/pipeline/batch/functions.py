@@ -243,13 +243,23 @@ class Function:
     ) -> Any:
         try:
             return self._function(argument) if rng is None else self._function(argument, rng=rng)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise  # Ctrl-C, which is for the program
+        # All else is a fault of the function: sys.exit would end the engine process, and asyncio's
+        # CancelledError a task that reads, as if there were no more records.
+        except BaseException as error:
             why = f"raised {type(error).__name__}: {error}"
             raise self._failure(why, origin, url_of) from error
 
     def _failure(self, why: str, origin: Origin, url_of: UrlOf) -> FunctionFailed:
         intact = origin.shards >= 0
         shards, records = origin.shards[intact].tolist(), origin.records[intact].tolist()
+        if not records:
+            return FunctionFailed(
+                f"{self.name} {why}; it was called with {len(intact)} rows, none of them a record "
+                "(mask is False): mend the function",
+                setting=self.setting,
+            )
         last = f"record {records[-1]} of {url_of(shards[-1])}"
         return FunctionFailed(
             f"{self.name} {why}; it was called with {len(records)} records, the last of them "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -179,6 +180,29 @@ class TestCalls:
             "column'; it was called with 3 records, the last of them record 0 of three: mend the "
             "function"
         )
+
+    @pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError, GeneratorExit])
+    def test_what_would_end_more_than_the_function(self, kind: type[BaseException]) -> None:
+        """sys.exit would end the engine process, and a cancellation the task that reads."""
+
+        def give_up(_: object) -> None:
+            raise kind("mine")
+
+        with pytest.raises(FunctionFailed, match=f"raised {kind.__name__}: mine"):
+            Function("filter", give_up).keep(COLUMNS, ORIGIN, URL_OF)
+
+    def test_an_interrupt_is_for_the_program(self) -> None:
+        def interrupt(_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Function("filter", interrupt).keep(COLUMNS, ORIGIN, URL_OF)
+
+    def test_a_failure_where_all_rows_are_masked(self) -> None:
+        nothing = Origin(np.full(2, -1, np.int32), np.zeros(2, np.int64))
+        with pytest.raises(FunctionFailed, match="2 rows, none of them a record") as caught:
+            Function("transform", user_functions.raise_key_error).apply({}, nothing, URL_OF)
+        assert caught.value.fields() == {"setting": "transform"}
 
 
 def test_those_of_a_dataset() -> None:
