@@ -18,6 +18,7 @@ from streamrec.masking import type_of
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
+from streamrec.values.given_columns import as_delivered, fault_of, is_number
 from streamrec.values.rows import join_columns, row_of
 
 if TYPE_CHECKING:
@@ -236,7 +237,10 @@ class Function:
             if not isinstance(name, str) or _rows_of(column) != rows:
                 why = f"returned {name!r} as {_words(column)}; {_advice_for(column, rows)}"
                 raise self._failure(why, origin, url_of)
-        return dict(result)
+            if fault := fault_of(column):
+                why = f"returned {name!r} as {_words(column)} whose {fault}"
+                raise self._failure(why, origin, url_of)
+        return {name: as_delivered(column) for name, column in result.items()}
 
     def _call(
         self, argument: Any, origin: Origin, url_of: UrlOf, rng: np.random.Generator | None
@@ -368,12 +372,18 @@ def load(setting: str, name: str) -> Callable[..., Any]:
 def _rows_of(column: Any) -> int:
     """Count a column's rows; -1 if it is not a column."""
     if isinstance(column, np.ndarray):
-        return len(column) if column.ndim and column.dtype.kind not in "OSUMm" else -1
+        # What another process can send: a result must not depend on who calls the function.
+        is_fit = (
+            column.ndim and is_number(column.dtype) and not isinstance(column, np.ma.MaskedArray)
+        )
+        return len(column) if is_fit else -1
     return len(column) if isinstance(column, Arrays | BytesColumn | Ragged | Sparse) else -1
 
 
 def _advice_for(column: Any, rows: int) -> str:
     """Return what to give in place of a column."""
+    if isinstance(column, np.ma.MaskedArray):
+        return "it must return arrays without a mask, by .filled(...)"
     library = type(column).__module__.partition(".")[0]
     if library == "torch" or hasattr(column, "numpy"):
         return "it must return NumPy arrays, by .numpy()"
@@ -381,6 +391,11 @@ def _advice_for(column: Any, rows: int) -> str:
         return f"it must return NumPy arrays, by numpy.asarray(), of {rows} rows"
     if isinstance(column, list | tuple):
         return f"it must return {_instead_of_list(column)}"
+    if isinstance(column, np.ndarray) and len(column.shape[:1]) and not is_number(column.dtype):
+        return (
+            "it must return numbers of at most 64 bits, by .astype(...), and strings as a column, "
+            "by streamrec.BytesColumn.of(...)"
+        )
     return f"it must return columns of {rows} rows"
 
 

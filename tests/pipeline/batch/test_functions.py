@@ -162,11 +162,22 @@ class TestCalls:
             ),
             ({"a": [np.zeros(2)] * 4}, r"'a' as a list; .*numpy.stack\(.*streamrec.Arrays.of\("),
             ({1: np.zeros(4)}, "1 as an array"),
+            (
+                {"a": np.ma.masked_array(np.zeros(4))},
+                r"'a' as an array.*without a mask, by \.filled",
+            ),
+            ({"a": np.zeros(4, np.longdouble)}, "'a' as an array.*at most 64 bits"),
+            ({"a": Ragged(np.arange(3), np.array([0, 1, 1, 2, 9]))}, "'a' as a Ragged.*row_splits"),
         ],
     )
     def test_what_are_no_columns(self, result: Any, words: str) -> None:
         with pytest.raises(FunctionFailed, match=f"returned {words}"):
             Function("map", lambda _: result).apply(COLUMNS, ORIGIN, URL_OF)
+
+    def test_arrays_are_as_another_process_would_send_them(self) -> None:
+        given = {"a": np.broadcast_to(np.ones(1, ">f4"), (4, 1))}
+        column: Any = Function("map", lambda _: given).apply(COLUMNS, ORIGIN, URL_OF)["a"]
+        assert (column.dtype, column.flags.writeable) == (np.float32, True)
 
     def test_a_failure_says_which_records_and_keeps_its_cause(self) -> None:
         with pytest.raises(FunctionFailed) as caught:
