@@ -150,7 +150,7 @@ def places(
     if is_mixed and steps is None:
         raise ConfigError(
             "in a mix each component has epochs of its own; give find together with the steps to "
-            "search, such as range(5000)"
+            "search, such as range(5000), or --steps 0:5000"
         )
     wanted = None if steps is None else range_of(steps)
     world_size = world_size_of(world_size, state)
