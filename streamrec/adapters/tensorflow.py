@@ -119,7 +119,18 @@ def dataset_of(
         }
         return form(entries, entries[MASK] if masked else None)
 
-    return _generate(passes.begin, take, signature, assemble)
+    dataset = _generate(passes.begin, take, signature, assemble)
+    return dataset if handle.of(passes.stream).assignment.rank.world_size == 1 else _whole(dataset)
+
+
+def _whole(dataset: Any) -> Any:
+    """Return a dataset that tf.distribute does not divide among its workers.
+
+    A rank's stream is divided already, and each worker would drop most of its batches.
+    """
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
 
 
 def _generate(

@@ -296,6 +296,15 @@ class TestRuns:
             one.set_epoch(1)
         assert ids(dataset) == rows(other)
 
+    def test_that_of_a_rank_is_not_divided_again(self, source: str) -> None:
+        policy = tf.data.experimental.AutoShardPolicy
+        policies = []
+        for rank in ({}, {"rank": 1, "world_size": 2}):
+            settings = {"lanes": 2, "index": True, **rank}
+            options = adapter.as_dataset(opened(source, **settings)).prefetch(1).options()
+            policies.append(options.experimental_distribute.auto_shard_policy)
+        assert policies == [policy.AUTO, policy.OFF]
+
     def test_two_iterators_at_once_are_refused(self, source: str) -> None:
         dataset = adapter.as_dataset(opened(source))
         first, second = iter(dataset), iter(dataset)
