@@ -11,13 +11,12 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from streamrec.adapters.passes import Passes, check_stream, pick
+from streamrec.adapters.passes import Passes, check_stream, names_of, pick
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
 from streamrec.streams import handle
@@ -74,7 +73,10 @@ def as_dataset(
     check_stream(stream, "as_dataset")
     if weights is not None and targets is None:
         raise ConfigError("weights= is given without targets=; name the targets, too")
-    return KerasDataset(stream, inputs, targets, weights)
+    if weights is not None and not isinstance(weights, str):
+        raise ConfigError(f"weights= is {weights!r}; give the name of one feature")
+    named = None if targets is None else names_of(targets, "targets")
+    return KerasDataset(stream, names_of(inputs, "inputs"), named, weights)
 
 
 class KerasDataset(DataAdapter):  # type: ignore[misc]
@@ -226,10 +228,14 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
             return (inputs,)
         targets = pick(columns, self._targets, convert)
         # Keras has no masks of rows, but a row of weight 0 adds nothing to the loss.
-        factors = [] if mask is None else [floats(mask)]
-        if self._weights is not None:
-            factors.append(floats(pick(columns, self._weights, convert and _dense)))
-        return (inputs, targets, prod(factors)) if factors else (inputs, targets)
+        factor = None if mask is None else floats(mask)
+        if self._weights is None:
+            return (inputs, targets) if factor is None else (inputs, targets, factor)
+        weights = floats(pick(columns, self._weights, convert and _dense))
+        if factor is not None:
+            # A row may have several weights, as a sequence has one for each step.
+            weights = weights * factor[(..., *[None] * (len(weights.shape) - 1))]
+        return inputs, targets, weights
 
 
 class UnmaskedPasses(Passes):

@@ -7,7 +7,7 @@ iterators before their end, and begin the next one before the last one is gone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from streamrec.errors import ConfigError, StreamrecError
@@ -56,7 +56,7 @@ class Pairs(NamedTuple):
         """Return what an adapter's arguments ask for; ``None`` if it is not pairs.
 
         Raises:
-            ConfigError: Only one of them is given.
+            ConfigError: Only one of them is given, or one does not name features.
         """
         if inputs is None and targets is None:
             return None
@@ -66,7 +66,7 @@ class Pairs(NamedTuple):
                 f"{there}= is given without {missing}=, and a pair takes both; name the features "
                 f"of the {missing}, or leave both out"
             )
-        return cls(inputs, targets)
+        return cls(names_of(inputs, "inputs"), names_of(targets, "targets"))
 
     @property
     def features(self) -> list[str]:
@@ -81,6 +81,29 @@ class Pairs(NamedTuple):
         """
         pair = pick(columns, self.inputs), pick(columns, self.targets)
         return pair if mask is None else (*pair, mask)
+
+
+def names_of(names: Any, argument: str) -> Names:
+    """Return names that can be gone through again for each batch, unlike those of a generator.
+
+    Args:
+        names: Of features, as an adapter is given them.
+        argument: The name of the argument, for the error.
+
+    Raises:
+        ConfigError: They are something else.
+    """
+    if isinstance(names, str):
+        return names
+    if isinstance(names, Iterable):
+        several = dict(names) if isinstance(names, Mapping) else tuple(names)
+        texts = [*several, *(several.values() if isinstance(several, dict) else ())]
+        if all(isinstance(name, str) for name in texts):
+            return several
+    raise ConfigError(
+        f"{argument}= is {names!r}; give the name of a feature, a list of names, or a mapping from "
+        "your names to features"
+    )
 
 
 def pick(columns: Mapping[str, Any], names: Names, convert: Convert | None = None) -> Any:

@@ -175,6 +175,19 @@ def test_other_names_are_refused(names: Any) -> None:
         Pairs("label", names).of(COLUMNS)
 
 
+def test_names_serve_each_batch_again() -> None:
+    names: Any = (name for name in ["image"])
+    pairs = Pairs.of_arguments(names, {"y": "label"})
+    assert pairs is not None
+    assert [pairs.of(COLUMNS) for _ in range(2)] == [({"image": 1}, {"y": 2})] * 2
+
+
+@pytest.mark.parametrize("names", [3, [1], {"x": 1}, {1: "image"}, b"image"])
+def test_what_does_not_name_features(names: Any) -> None:
+    with pytest.raises(ConfigError, match=r"targets= is .*; give the name of a feature, a list"):
+        Pairs.of_arguments("image", names)
+
+
 def test_a_pair_is_asked_for_by_both() -> None:
     assert Pairs.of_arguments(None, None) is None
     assert Pairs.of_arguments("image", "label") == Pairs("image", "label")

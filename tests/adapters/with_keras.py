@@ -263,6 +263,22 @@ class TestEvaluate:
         assert plain == MEAN_SQUARE
         assert weighted == pytest.approx(np.sum(numbers**3.0) / numbers.sum())
 
+    @pytest.mark.filterwarnings("ignore:Keras divides")
+    def test_weights_of_steps_beside_padding(self, source: str) -> None:
+        """A row with a mask of its own may have a weight for each of its steps."""
+
+        def of_steps(columns: Any) -> dict[str, Any]:
+            return {**with_zero(columns), "steps": columns["id"][:, None]}
+
+        stream = opened(
+            source, batch_size=12, lanes=2, remainder="pad", map=of_steps, rank=0, world_size=2
+        )
+        plain = opened(
+            source, batch_size=12, lanes=2, remainder="pad", map=of_steps, rank=0, world_size=2
+        )
+        of_row = evaluated(as_dataset(plain, "id", "zero", weights="id"))
+        assert evaluated(as_dataset(stream, "id", "zero", weights="steps")) == of_row
+
     def test_predict_leaves_padding_out(self, source: str) -> None:
         stream = opened(source, batch_size=16, remainder="pad")
         predicted = keras.Sequential([Numbers()]).predict(as_dataset(stream, "id"), verbose=0)
@@ -414,6 +430,12 @@ class TestRefusals:
     def test_weights_without_targets(self, source: str) -> None:
         with pytest.raises(ConfigError, match="weights= is given without targets="):
             as_dataset(opened(source), "x", weights="y")
+
+    def test_names_that_are_none(self, source: str) -> None:
+        with pytest.raises(ConfigError, match=r"weights= is .*give the name of one feature"):
+            as_dataset(opened(source), "x", "y", weights=["id"])  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="inputs= is 3; give the name of a feature"):
+            as_dataset(opened(source), 3)  # type: ignore[arg-type]
 
     def test_a_loop(self, source: str) -> None:
         with pytest.raises(TypeError, match="iterate the stream"):
