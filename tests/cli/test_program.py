@@ -266,6 +266,37 @@ def test_ctrl_c_while_waiting_for_the_store(store: DevStore) -> None:
     assert (process.returncode, err) == (130, b"")
 
 
+WAITS = """
+import signal
+import sys
+
+from streamrec.cli import main
+from streamrec.cli.program import program
+
+@program.command()
+def wait():
+    try:
+        print("waits", flush=True)
+        signal.pause()
+    finally:
+        print("has cleaned up", flush=True)
+
+sys.argv = ["streamrec", "wait"]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_a_command_as_ctrl_c_does(number: signal.Signals) -> None:
+    waits = [sys.executable, "-c", WAITS]
+    with subprocess.Popen(waits, stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.stdout.read() == b"has cleaned up\n"
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     with started("cat", DATA / "pictures.tfrecord") as process:  # more than a pipe holds
         assert process.stdout is not None
