@@ -11,7 +11,13 @@ import pytest
 
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
-from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
+from streamrec.errors import (
+    ConfigError,
+    CorruptRecord,
+    MalformedPosition,
+    OtherOrder,
+    WrongFeatureType,
+)
 from tests.adapters.torch_shards import FEATURES, FEW, write_examples
 from tests.by_day import stops
 from tests.support import IN_TORCHS_WORKER, has_torch, torch
@@ -503,6 +509,32 @@ def test_an_error_comes_in_its_turn(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(CorruptRecord):
             next(there)
+
+
+@pytest.mark.parametrize("size", [SIZE, None])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_does_not_arrive_on_its_device_comes_again(
+    source: str, size: int | None, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(source, batch_size=size)
+    before = ids(islice(loader, 2))
+    state = loader.state_dict()
+
+    def refuse(_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(loader._mover, "send", refuse)
+        next(loader)
+    assert loader.state_dict() == state
+    assert before + ids(loader) == ids(loader_of(source, batch_size=size))
+
+
+def test_what_cannot_be_cast_is_not_counted(source: str) -> None:
+    loader = as_loader(opened(source), dtype={"id": torch.bool})
+    with pytest.raises(WrongFeatureType):
+        list(loader)
+    assert loader.state_dict() == as_loader(opened(source)).state_dict()
 
 
 def test_the_memory_is_the_streams(source: str) -> None:

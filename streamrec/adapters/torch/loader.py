@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch import agree_at_first
 from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_all, of_loader
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import callers
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.torch_batch import Pair, each_tensor, pinned
@@ -342,11 +342,19 @@ class Loader(IterableDataset[Any]):
     def _take(self) -> Any:
         """Take a batch or a record and send it; a batch that is to be sent ahead follows it."""
         coming = self._stream.peek(2) if self._mover.ahead else []
-        item = self._next()
-        batch, sent = self._ahead
-        # The stream may have been moved since, and then what was sent ahead is another batch.
-        if batch is not item:
-            sent = self._mover.send(self._tensors(item))
+        mark, item = handle.of(self._stream).mark(), None
+        try:
+            item = self._next()
+            batch, sent = self._ahead
+            # The stream may have been moved since, and then what was sent ahead is another batch.
+            if batch is not item:
+                sent = self._mover.send(self._tensors(item))
+        except BaseException as error:
+            # It was taken for nobody: it could not be converted, the device had no memory for it,
+            # or an interrupt came. What went wrong in the stream itself has left it where it was.
+            if item is not None or not isinstance(error, StopIteration | StreamrecError):
+                handle.of(self._stream).go_back(mark)
+            raise
         self._ahead = (None, None)
         if len(coming) == 2 and coming[0] is item:  # else the items are single records
             with suppress(Exception):  # raised when it is that batch's turn
