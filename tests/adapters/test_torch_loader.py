@@ -182,6 +182,17 @@ class TestBatches:
         with sr.open(source, engine="thread") as stream:
             assert isinstance(next(iter(as_loader(stream))), bytes)
 
+    def test_a_device_that_this_machine_lacks(
+        self, source: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(ConfigError, match="device='mps' cannot be used here"):
+            as_loader(opened(source), device="mps")
+        monkeypatch.setattr(torch.version, "cuda", "12.8")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        with pytest.raises(ConfigError, match="device='cuda:2': torch finds 2 GPUs"):
+            as_loader(opened(source), device=2)
+
     @pytest.mark.parametrize("device", ["gpu", object()])
     def test_what_is_no_device_is_refused(self, source: str, device: Any) -> None:
         with pytest.raises(ConfigError, match="torch has no device"):

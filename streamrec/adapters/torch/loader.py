@@ -50,7 +50,19 @@ def device_of(device: Any) -> torch.device | None:
         ) from None
     if parsed is not None and parsed.type == "cuda":
         _check_cuda(parsed)
+    elif parsed is not None:
+        _check_other(parsed)
     return parsed
+
+
+def _check_other(device: torch.device) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"device={str(device)!r} cannot be used here: {why}; correct it, or leave it out"
+        ) from None
 
 
 def _check_cuda(device: torch.device) -> None:
@@ -63,6 +75,12 @@ def _check_cuda(device: torch.device) -> None:
         raise ConfigError(
             f"device={str(device)!r}: torch finds no GPU here; check the driver by `nvidia-smi`, "
             "or leave device out"
+        )
+    # This does not start CUDA, which a process that forks must not do.
+    if (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device={str(device)!r}: torch finds {torch.cuda.device_count()} GPUs here, from "
+            "'cuda:0' on; give the number of one of them"
         )
 
 

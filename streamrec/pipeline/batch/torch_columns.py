@@ -137,16 +137,31 @@ def dtype_of(dtype: Any) -> torch.dtype:
     """Return torch's dtype of a name; a torch dtype is one already.
 
     Raises:
-        ConfigError: torch has no dtype of this name.
+        ConfigError: torch has no dtype of this name, or casts no numbers to it.
     """
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
+    names = (getattr(dtype, attribute, None) for attribute in ("__name__", "name"))
+    name = dtype if isinstance(dtype, str) else next(filter(None, names), None)
     result = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(result, torch.dtype):
         raise ConfigError(
             f"torch has no dtype {dtype!r}; give one such as torch.bfloat16, or a mapping of them "
             "by feature"
         )
+    if result.is_complex or not _can_cast(result):
+        raise ConfigError(
+            f"no column is cast to {result}; give a dtype of real numbers, such as torch.bfloat16, "
+            "and cast the tensors by themselves"
+        )
     return result
+
+
+def _can_cast(dtype: torch.dtype) -> bool:
+    """Return whether torch casts to a dtype: it does not to quantized ones, nor to 4 bits."""
+    try:
+        torch.ones(1).to(dtype)
+    except RuntimeError:
+        return False
+    return True
 
 
 def limits_of(dtype: torch.dtype) -> tuple[Any, Any]:
@@ -170,6 +185,10 @@ def to_tensors(column: Column | Any, cast: Cast) -> Any:
         )
     if isinstance(column, Ragged) and not _holds_strings(column.values):
         return _to_ragged(column, cast)
+    if cast.own is not None:
+        raise WrongFeatureType(
+            f"strings cannot be cast to {cast.own}; leave it out of dtype", feature=cast.name
+        )
     return column
 
 

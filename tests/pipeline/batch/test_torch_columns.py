@@ -203,6 +203,22 @@ class TestCasts:
         with pytest.raises(ConfigError, match="torch has no dtype"):
             columns.Casts.of(dtype)
 
+    def test_a_dtype_of_numpy_serves(self) -> None:
+        for dtype in (np.float16, np.dtype("float16"), np.dtype(">f2")):
+            assert tensor_of(numbers("float32", 2), dtype).dtype == torch.float16
+
+    @pytest.mark.parametrize("name", ["complex64", "qint8", "uint4"])
+    def test_a_dtype_that_no_number_is_cast_to(self, name: str) -> None:
+        with pytest.raises(ConfigError, match=f"no column is cast to torch.{name}"):
+            columns.Casts.of(getattr(torch, name))
+
+    def test_strings_are_not_cast(self) -> None:
+        strings = BytesColumn.of([b"a"])
+        assert tensor_of(strings, "float16") is strings
+        for column in (strings, Ragged(strings, np.array([0, 1])), b"a"):
+            with pytest.raises(WrongFeatureType, match=r"feature x: strings cannot be cast"):
+                tensor_of(column, {"x": "float16"})
+
     def test_a_feature_that_is_not_there_is_named(self) -> None:
         with pytest.raises(ConfigError, match="names the feature 'y', and the stream gives 'x'"):
             tensor_of(numbers("int64", 1), {"y": torch.int32})
