@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.adapters.passes import Pairs, check_stream, pick
-from streamrec.errors import ConfigError, StreamrecError
+from streamrec.errors import ConfigError, MalformedPosition, StreamrecError
+from streamrec.masking import type_of
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.plan.state.fingerprint import RankSummary, check_agreement
 from streamrec.streams import handle
@@ -220,7 +221,14 @@ class GlobalBatches:
         Raises:
             StateError: As ``Stream.load_state_dict``.
         """
-        self.load_state_dict(json.loads(state))
+        try:
+            plain = json.loads(state)
+        except (TypeError, ValueError, RecursionError):
+            raise MalformedPosition(
+                f"{type_of(state)} is not a state that get_state() returned; give its bytes, and "
+                "what state_dict() returned to load_state_dict()"
+            ) from None
+        self.load_state_dict(plain)
 
     def _check(self, batch: Batch) -> None:
         """See to it that the processes read one stream, each the part that the sharding says."""

@@ -62,7 +62,13 @@ class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]
                 f"there is no state of a stream in {directory}; restore what StreamSave has saved"
             )
         # The processes that hold one rank's rows have one state.
-        states = [json.loads(text) for text in sorted(set(texts))]
+        try:
+            states = [json.loads(text) for text in sorted(set(texts))]
+        except ValueError:
+            raise MalformedPosition(
+                f"a state of a stream in {directory} is not JSON, so it was not written whole; "
+                "restore another checkpoint"
+            ) from None
         args.item.load_state_dict(states)
         return args.item
 

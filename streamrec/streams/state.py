@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from streamrec.config.arguments import plain_integer
 from streamrec.errors import BatchOutOfOrder, Busy, MalformedPosition
+from streamrec.masking import type_of
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import (
     Beginning,
@@ -125,10 +127,15 @@ class Cursor:
             StateError: The argument is not a state, or a later version saved it.
         """
         states: Any = [state] if isinstance(state, Mapping) else state
-        if not isinstance(states, Sequence) or isinstance(states, str) or not states:
+        # A text is a sequence, too, and bytes are one of numbers.
+        if (
+            not isinstance(states, Sequence)
+            or isinstance(states, str | bytes | bytearray)
+            or not states
+        ):
             raise MalformedPosition(
-                "this is not a state of streamrec; give what state_dict() returned, or a list of "
-                "those of all ranks"
+                f"{type_of(state)} is not a state of streamrec; give what state_dict() returned "
+                "(json.loads of its JSON), or a list of those of all ranks"
             )
         self._begin_at(tuple(map(read_resume_point, states)), is_run=False)
 
@@ -409,7 +416,7 @@ class Stateful:
             MalformedPosition: It is not a number from 0 up.
         """
         if epoch != self._cursor.run_epoch:
-            self._cursor.begin(epoch)
+            self._cursor.begin(plain_integer(epoch))
             self._leave()
 
     def seek(self, *, step: int) -> None:
@@ -423,7 +430,7 @@ class Stateful:
             MalformedPosition: It is not a number from 0 up. Without an index, a ``ConfigError``
                 says so when the stream is opened.
         """
-        self._cursor.seek(step)
+        self._cursor.seek(plain_integer(step))
         self._leave()
 
     @property

@@ -431,10 +431,16 @@ class TestState:
         resumed.set_epoch(1)
         assert ids(resumed) == ids(loader)
 
-    @pytest.mark.parametrize("state", [{}, [], "x", {"rank 0 of 1": "{"}, {"rank 0 of 1": "7"}])
+    @pytest.mark.parametrize(
+        "state", [{}, [], "x", {"rank 0 of 1": "{"}, {"rank 0 of 1": "7"}, b"x"]
+    )
     def test_what_is_no_state_is_refused(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):
             as_loader(opened(source)).load_state_dict(state)
+
+    def test_a_tensor_is_no_state(self, source: str) -> None:
+        with pytest.raises(MalformedPosition, match="a Tensor is not a state of a loader"):
+            as_loader(opened(source)).load_state_dict(torch.zeros(3))
 
     def test_one_of_another_order_is_refused(self, source: str) -> None:
         loader, other = as_loader(opened(source)), as_loader(opened(source, seed=3))

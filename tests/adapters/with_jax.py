@@ -359,6 +359,13 @@ class TestState:
                 second.load_state_dict(json.loads(json.dumps(state)))
             assert head + ids(second) == whole
 
+    @pytest.mark.parametrize("state", [{"version": 3}, b"\xff\x00", "", None])
+    def test_what_get_state_did_not_return(
+        self, source: str, sharding: NamedSharding, state: Any
+    ) -> None:
+        with pytest.raises(MalformedPosition, match=r"not a state that get_state\(\) returned"):
+            shuffled(source, sharding).set_state(state)
+
     def test_it_rides_on_the_batch(self, source: str, sharding: NamedSharding) -> None:
         arrays = shuffled(source, sharding)
         for batch in arrays:
@@ -421,6 +428,13 @@ class TestOrbax:
         self, source: str, sharding: NamedSharding, tmp_path: Path
     ) -> None:
         with pytest.raises(MalformedPosition, match="no state of a stream"):
+            StreamCheckpointHandler().restore(tmp_path, StreamRestore(shuffled(source, sharding)))
+
+    def test_a_checkpoint_that_was_not_written_whole(
+        self, source: str, sharding: NamedSharding, tmp_path: Path
+    ) -> None:
+        (tmp_path / "process_0-of-1.json").write_text('{"version":')
+        with pytest.raises(MalformedPosition, match="is not JSON, so it was not written whole"):
             StreamCheckpointHandler().restore(tmp_path, StreamRestore(shuffled(source, sharding)))
 
 

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import json
 import pickle
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import streamrec as sr
@@ -270,6 +272,28 @@ class TestRefusedAtOnce:
     def test_nonsense(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):
             sr.open(source).load_state_dict(state)
+
+    @pytest.mark.parametrize(
+        ("state", "what"),
+        [(b"{}", "a bytes"), (bytearray(b"{}"), "a bytearray"), ("{}", "a str"), (None, "a None")],
+    )
+    def test_the_error_names_what_was_given(self, source: str, state: Any, what: str) -> None:
+        with pytest.raises(MalformedPosition, match=rf"^{what}\w* is not a state.*json.loads"):
+            sr.open(source).load_state_dict(state)
+
+    def test_any_mapping_is_read(self, source: str, epochs: list[list[Any]]) -> None:
+        state = epochs[0][0].next_position.to_dict()
+        frozen = MappingProxyType({**state, "fingerprint": MappingProxyType(state["fingerprint"])})
+        stream = sr.open(source, **ORDER)
+        stream.load_state_dict(frozen)
+        assert stream.state_dict() == state
+
+    def test_numbers_of_numpy(self, source: str) -> None:
+        stream = sr.open(source, **ORDER)
+        stream.set_epoch(np.int64(2))  # type: ignore[arg-type]
+        assert stream.epoch == 2
+        stream.seek(step=np.int32(3))  # type: ignore[arg-type]
+        assert stream.state_dict() == {"version": 3, "step": 3}
 
     @pytest.mark.parametrize("state", [{"version": 4}, {"version": 7, "epoch": "?", "new": []}])
     def test_a_later_version(self, source: str, state: Any) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.masking import type_of
 from streamrec.streams import handle
 
 if TYPE_CHECKING:
@@ -75,15 +76,19 @@ def from_loader(state: Any) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _states_in(state: Any) -> list[dict[str, Any]]:
+    plain = dict(state) if isinstance(state, Mapping) else {}
+    if "version" in plain:
+        return [plain]
     try:
-        if "version" in state:
-            return [dict(state)]
-        parsed = [json.loads(text) for text in state.values()]
+        parsed = [json.loads(text) for text in plain.values()]
         states = [one for some in parsed for one in (some if isinstance(some, list) else [some])]
-    except (AttributeError, TypeError, ValueError):
+    except (TypeError, ValueError):
         states = []
     if not states or not all(isinstance(one, dict) for one in states):
-        raise MalformedPosition("this is not a state of a loader; give what state_dict() returned")
+        raise MalformedPosition(
+            f"{type_of(state)} is not a state of a loader, or does not hold one; give what its "
+            "state_dict() returned, or a stream's"
+        )
     return states
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from streamrec.errors import ConfigError, MalformedPosition, OtherDataset, OtherOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 AS_KEPT = "record, as kept:"
@@ -105,8 +106,8 @@ class Fingerprint:
         """
         kinds = {field.name: str(field.type) for field in fields(cls)}
         # to_dict() leaves these out where they are empty.
-        data = {**_OPTIONAL, **data} if isinstance(data, dict) else data
-        if not isinstance(data, dict) or data.keys() != kinds.keys():
+        data = {**_OPTIONAL, **data} if isinstance(data, Mapping) else {}
+        if data.keys() != kinds.keys():
             raise MalformedPosition(
                 f"the fingerprint does not have the fields {', '.join(kinds)}; give the state as "
                 "it was saved"

@@ -6,6 +6,7 @@ saved as plain JSON. A saved position is untrusted input: :meth:`Position.from_d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +28,7 @@ from streamrec.plan.order.coordinates import (
 from streamrec.plan.state.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -296,9 +297,10 @@ def check_version(data: Any) -> None:
         OtherVersion: Another version of streamrec saved it.
         MalformedPosition: The data is not a state of streamrec.
     """
-    if not isinstance(data, dict):
+    if not isinstance(data, Mapping):
         raise MalformedPosition(
-            f"the state is {type_of(data)}, not a mapping; give what state_dict() returned"
+            f"the state is {type_of(data)}, not a mapping; give what state_dict() returned "
+            "(json.loads of its JSON)"
         )
     if "version" not in data:
         raise MalformedPosition(
