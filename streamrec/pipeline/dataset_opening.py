@@ -27,7 +27,7 @@ from streamrec.stores.open import Stores, can_fetch_apart, import_stores, limit_
 from streamrec.values.record_rows import RecordLengths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
@@ -108,7 +108,8 @@ async def _find_in(
     index = None
     if settings.index is not None:
         # The shards of each component of a mix have an index of their own beside them.
-        found = [await _index_of(settings, settings.index, stores, part) for part in parts]
+        owns = zip(_of_components(settings), parts, strict=True)
+        found = [await _index_of(own, settings.index, stores, part) for own, part in owns]
         index = found[0] if len(found) == 1 else Index([e for one in found for e in one.entries])
         settings = apply_index(settings, index)
     is_inferred = settings.features == "infer"
@@ -245,6 +246,14 @@ def _alike(features: dict[str, Any], own: dict[str, Any], name: str) -> dict[str
     return features
 
 
+def _of_components(settings: DatasetSettings) -> Iterator[DatasetSettings]:
+    """Yield the settings with the source of each component alone, which errors name."""
+    split = settings.split
+    for name, source in settings.components.items():
+        own = split[name] if isinstance(split, dict) else split
+        yield settings.model_copy(update={"source": source, "split": own})
+
+
 async def _index_of(
     settings: DatasetSettings, named: Literal[True] | str, stores: Stores, part: Listed
 ) -> Index:
@@ -310,9 +319,9 @@ async def read_index(
             index = await _read(settings, stores, url, urls if named is True else ())
             return await in_thread(_select, index, objects, command_for("index", vars(settings)))
     await _check_there(stores, objects[0])
+    other = ", or set index to its URL" if settings.weights is None else ""
     raise ObjectNotFound(
-        f"there is no index; write one with {command_for('index', vars(settings))}, or set index "
-        "to its URL",
+        f"there is no index; write one with {command_for('index', vars(settings))}{other}",
         url=places[0],
     )
 

@@ -184,7 +184,8 @@ async def test_each_component_needs_an_index(tmp_path: Path) -> None:
     source: Any = write_mix(tmp_path, {"web": WEB, "code": CODE})
     await asyncio.to_thread(write_index, source["web"], 400)
     weights = {"web": 0.5, "code": 0.5}
-    with pytest.raises(ObjectNotFound, match="there is no index; write one"):
+    told = r"there is no index; write one with `streamrec index .*/code/.*`$"
+    with pytest.raises(ObjectNotFound, match=told):
         await Dataset.open(settings_of(source, weights=weights, **PLAIN, epochs=None))
 
 
