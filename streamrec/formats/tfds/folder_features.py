@@ -1,7 +1,7 @@
 """The document ``features.json`` of a TFDS folder, as specs of the features in its records.
 
 The document is ``feature.proto`` of tensorflow_datasets, written as JSON; older folders have an
-object with ``type`` and ``content`` in each place. Records are Examples whose features are named by
+object with ``type`` and ``content`` in each place, or one at the top whose content is such a proto. Records are Examples whose features are named by
 the path through dicts, as in ``steps/observation/image``. ``example_serializer.py`` there says how
 each feature becomes a list: sequences inside sequences are one list of all values, and their
 lengths stand in lists of their own.
@@ -154,11 +154,13 @@ def _leaves(feature: Mapping[str, Any], place: _TreePlace) -> Iterator[tuple[_Tr
 def _class_and_content(feature: Mapping[str, Any]) -> tuple[str, Any]:
     """Return the name of a feature's class, and what the document says of it."""
     if "type" in feature:  # the older form
-        held: Any = feature["content"]
-        held = json.loads(held) if isinstance(held, str) else held
-        return feature["type"].rpartition(".")[2], held
+        name, held = feature["type"].rpartition(".")[2], feature["content"]
+        content: Any = json.loads(held) if isinstance(held, str) else held
+        # Named by its class, the content is a message, as in the newer form.
+        is_message = bool(feature.get("proto_cls"))
+        return name, content.get("features", {}) if is_message and name == _DICT else content
     name = feature["pythonClassName"].rpartition(".")[2]
-    content: Any = next((feature[key] for key in feature if key not in _OF_ALL), {})
+    content = next((feature[key] for key in feature if key not in _OF_ALL), {})
     if "jsonFeature" in feature:
         content = json.loads(content["json"])
     return name, content.get("features", {}) if name == _DICT else content

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.tfds.folder_features import FolderFeatures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 URL = "s3://b/mnist/1.0.0/features.json"
 PLACE = "tensorflow_datasets.core.features"
@@ -148,6 +151,19 @@ def test_the_older_form() -> None:
         "ids": sr.VarLenFeature("bytes"),
     }
     assert "deprecated text encoder" in features.refused["text"]
+
+
+@pytest.mark.parametrize("write", [json.dumps, dict], ids=["text", "object"])
+def test_the_older_form_around_the_newer_one(write: Callable[[Any], Any]) -> None:
+    features = {"image": image(-1, -1, 3), "ids": sequence(TEXT), "in": features_dict(x=LABEL)}
+    document = {
+        "type": f"{PLACE}.features_dict.FeaturesDict",
+        "content": write({"features": features}),
+        "proto_cls": "tensorflow_datasets.FeaturesDict",
+    }
+    parsed = FolderFeatures.parse(json.dumps(document).encode(), URL)
+    assert parsed == parse(**features)
+    assert list(parsed.specs) == ["image", "ids", "in/x"]
 
 
 @pytest.mark.parametrize(
