@@ -268,7 +268,7 @@ class Stores:
 
         asked = [text for text in texts if is_pattern(text) and not text.endswith("/")]
         if len(texts) == 1:
-            asked = [text for text in asked if not _is_listed(text)]
+            asked = [text for text in asked if not _is_listed(text) or _is_index(text)]
         infos = await all_of(map(look, asked))
         return {text: info for text, info in zip(asked, infos, strict=True) if info is not None}
 

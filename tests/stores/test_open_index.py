@@ -34,8 +34,9 @@ def write(directory: Path, shards: int = 5) -> str:
 def test_it_names_what_a_listing_finds(tmp_path: Path) -> None:
     index = write(tmp_path / "a[b]")  # a name that is a pattern
     listed = named_by(str(tmp_path / "a[[]b]" / "train-*"))
-    named = named_by(index.replace("[", "[[]"))
-    assert [(info.url, info.size) for info in named] == [(info.url, info.size) for info in listed]
+    for text in (index, index.replace("[", "[[]"), f"file://{index}"):
+        named = [(info.url.removeprefix("file://"), info.size) for info in named_by(text)]
+        assert named == [(info.url, info.size) for info in listed]
     both = named_by([write(tmp_path / "c"), write(tmp_path / "d", 2)])
     assert len(both) == 7
     assert both == sorted(both, key=lambda info: info.url)

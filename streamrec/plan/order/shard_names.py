@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from streamrec.config.places import check_no_archive
+from streamrec.config.places import SPECIAL, check_no_archive
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-MOST_SHARDS = 100_000
+MOST_SHARDS = 99_999
 """The most shards of a dataset: their numbers have five digits."""
 _COMPRESSED = frozenset({".gz", ".gzip", ".zlib", ".zst", ".zstd"})
 _PART = ".streamrec-part"
-_SHARD = re.compile(r"(.+/|)([^/]+)-\d{5}-of-\d{5}[^/]*")
+_SHARD = re.compile(r"(.+/|)([^/]+)-\d{5}-of-\d{5}[^/]*", re.DOTALL)
 
 
 class Task(NamedTuple):
@@ -88,7 +88,12 @@ class ShardNames:
         else:
             suffix = _suffix(name)
             stem = name.removesuffix(suffix)
-        if not stem or re.search(r"[*?\[\]{}@]", stem + suffix):
+        if special := SPECIAL.search(stem + suffix):
+            raise ConfigError(
+                f"the template {template!r} has {special[0]!r} in the shards' names, which stands "
+                "for something else in patterns; choose another name, as in 'train.tfrecord'"
+            )
+        if not stem:
             raise ConfigError(
                 f"the template {template!r} gives shards no name; give one such as "
                 "'s3://bucket/train.tfrecord', or 'train-*.tfrecord' with a star for the number"

@@ -12,6 +12,7 @@ from streamrec.plan.order.shard_names import (
     ShardNames,
     Splits,
     Task,
+    datasets_among,
     hash_of,
     owned_shards,
     split_shards,
@@ -37,10 +38,26 @@ def test_names(template: str, name: str) -> None:
     assert names.shards_among([name, f"x{name}", f".{name}", name.replace("2", "x")]) == [name]
 
 
-@pytest.mark.parametrize("template", ["", "gs://b/", "*.tfrecord", "a-*-*", "a?", "a@8", "{1..2}"])
+@pytest.mark.parametrize("template", ["", "gs://b/", "*.tfrecord"])
 def test_templates_that_name_no_shard(template: str) -> None:
     with pytest.raises(ConfigError, match="gives shards no name; give one such as"):
         ShardNames.parse(template)
+
+
+@pytest.mark.parametrize("template", ["a-*-*", "a?", "a@8", "b[1]/{1..2}", "x[", "a]*"])
+def test_templates_with_special_characters(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"has '[][*?{@]' in the shards' names"):
+        ShardNames.parse(template)
+
+
+def test_an_at_sign_that_no_number_follows_is_part_of_a_name() -> None:
+    assert ShardNames.parse("b[1]/me@home.tfrecord").stem == "me@home"
+
+
+@pytest.mark.parametrize("directory", ["", "a/", "one\ntwo/"])
+def test_the_dataset_of_a_shard(directory: str) -> None:
+    names = ShardNames(directory, "a\nb", "")
+    assert datasets_among([f"{directory}a\nb-00000-of-00002.tfrecord"]) == {names}
 
 
 @pytest.mark.parametrize("template", ["zip://x::/a.zip", "zip://in/x.tfrecord::s3://b/a.zip"])
