@@ -112,6 +112,16 @@ def local_path(url: str) -> str:
     return plain if path in written else path
 
 
+def as_given(url: str) -> str:
+    """Return the URL to give as a source for an object that is stored under this very URL.
+
+    It differs where the name of a local file looks encoded, as ``a%20b`` does.
+    """
+    if not is_file_url(url) or local_path(url) == url[len(FILE) :]:
+        return url
+    return FILE + quote(os.fsencode(url[len(FILE) :]))
+
+
 def split_chain(url: str) -> ChainedURL:
     """Split a chain into its parts; any other URL is a single link."""
     # An own store's ``::`` is part of a key or of an IPv6 address, and begins no chain.

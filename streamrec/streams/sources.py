@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.config.arguments import count_of, options_of, place_text, source_texts
-from streamrec.config.places import absolute_options, absolute_source
+from streamrec.config.places import absolute_options, absolute_source, as_given
 from streamrec.errors import ConfigError, TruncatedShard
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
@@ -55,11 +55,12 @@ def shards(
     options = options_of(storage_options)
     with Bridge() as loop:
         if split is None:
-            return loop.call(_shards(source_texts(source), options))
+            return list(map(as_given, loop.call(_shards(source_texts(source), options))))
         folder: Any = source
         place = absolute_source(place_text(folder))
         validate(DatasetSettings, {"source": place, "split": split})
-        return loop.call(_split_shards(place, split, absolute_options(options)))
+        found = loop.call(_split_shards(place, split, absolute_options(options)))
+        return list(map(as_given, found))
 
 
 async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]:

@@ -178,6 +178,17 @@ class TestShards:
         with sr.open(first, engine="thread") as validation, sr.open(rest, engine="thread") as train:
             assert (len(list(validation)), len(list(train))) == (4, 8)
 
+    @pytest.mark.parametrize("name", ["a%20b", "a%2520b", "%C3%A9", "100%", "a b", "a[1]", "{a,b}"])
+    def test_they_can_be_read_whatever_their_names(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).mkdir()
+        url = write(tmp_path / name / f"{name}.tfrecord")
+        for pattern in (f"{tmp_path}/*/*", f"file://{tmp_path}/*/*"):
+            found = sr.shards(pattern)
+            assert sr.shards(found) == found
+            assert list(sr.read_records(found[0])) == RECORDS
+            assert len(list(sr.open(found, engine="thread"))) == len(RECORDS)
+        assert sr.shards(f"{tmp_path}/*/*") == [url]
+
     def test_names_are_not_looked_up(self) -> None:
         assert sr.shards(["s3://b/y", "s3://b/x"]) == ["s3://b/x", "s3://b/y"]
 
