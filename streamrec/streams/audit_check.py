@@ -26,6 +26,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.pipeline.dataset_places import numbers_of
+from streamrec.pipeline.terms.run_plan import leaves_places
 from streamrec.plan.order.mixture import lasting_text
 from streamrec.plan.state.fingerprint import AS_IT_COMES, settings_of
 from streamrec.stores.blocking import BlockingStores
@@ -33,7 +34,7 @@ from streamrec.streams.audit_log import SUFFIX, name_of
 from streamrec.streams.audit_part import LARGEST, Part, RecordList, Spans, common, digest_of, union
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
-from streamrec.streams.start import LOGGED
+from streamrec.streams.start import EXCLUDES, LOGGED
 from streamrec.streams.which import RECORDS_AT_ONCE, opened
 
 if TYPE_CHECKING:
@@ -399,7 +400,13 @@ class Again:
                 "a feeder has read for this log, which does not name the shards; give the feeder's "
                 "configuration with --config, or a URL and the settings"
             )
-        return validate(DatasetSettings, plain)
+        settings = validate(DatasetSettings, plain)
+        if logged.get(EXCLUDES) and settings.exclude is None and not leaves_places(settings):
+            raise ConfigError(
+                "the run has left out records by exclude, whose list the log does not have; give "
+                "it, as in --set exclude=removed.jsonl"
+            )
+        return settings
 
     def _compute(
         self, part: Part, stretch: Stretch, settings: DatasetSettings

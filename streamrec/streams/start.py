@@ -146,10 +146,15 @@ def functions_of(description: Description) -> SentFunctions | None:
 LOGGED = (
     "source", "split", "index", "batch_size", "shuffle", "seed", "shuffle_window", "lanes",
     "epochs", "steps_per_epoch", "remainder", "weights", "exhausted", "length_buckets",
-    "balance", "on_corrupt", "corrupt_budget", "compression",
+    "balance", "on_corrupt", "corrupt_budget", "compression", "features", "rename", "dtypes",
 )  # fmt: skip
 """The settings that an audit log tells, since its check needs them. Functions are not among them:
 whoever can write into a log must not choose what its check calls."""
+
+OF_COLUMNS = ("features", "rename", "dtypes")
+"""Those of them that functions need."""
+EXCLUDES = "excludes"
+"""The name of what is true if the stream leaves out records; their list may name persons."""
 
 
 def open_log(description: Description) -> AuditLog | None:
@@ -167,8 +172,12 @@ def logged_settings(description: StreamSettings) -> dict[str, Any]:
     """Return the settings of a stream that its audit log tells."""
     values = {name: getattr(description, name) for name in LOGGED}
     values["balance"] = description.balance and asdict(description.balance)
+    if description.filter is None and description.map is None:
+        # Only functions look at columns: else no record is parsed again.
+        values = {name: value for name, value in values.items() if name not in OF_COLUMNS}
     defaults = StreamSettings.defaults
-    return {name: mask_urls(value) for name, value in values.items() if value != defaults[name]}
+    plain = {name: mask_urls(value) for name, value in values.items() if value != defaults[name]}
+    return plain if description.exclude is None else {**plain, EXCLUDES: True}
 
 
 def start(

@@ -121,6 +121,55 @@ def test_damaged_records(tmp_path: Path, log: str, by_record: bool) -> None:
     assert (rank.computed > 0, rank.read > 0) == (by_record, not by_record)
 
 
+def test_a_list_of_excluded_records_is_needed_where_they_leave_no_place(
+    source: str, log: str
+) -> None:
+    removed = [("part-00000.tfrecord", 2), ("part-00003.tfrecord", 7)]
+    values = {"index": None, "epochs": 1, "remainder": "keep", "exclude": removed}
+    read(source, log, 1, 1000, **values)
+    with pytest.raises(
+        ConfigError, match=r"by exclude, whose list the log does not have; .* --set"
+    ):
+        check_audit(log, reads=True)
+    report = check_audit(log, {"exclude": removed}, reads=True)
+    assert report.agrees
+    assert report.ranks[0].read
+    assert not check_audit(log, {"exclude": removed[:1]}, reads=True).agrees
+
+
+def test_excluded_records_that_leave_places_need_no_list(source: str, log: str) -> None:
+    values = {
+        "index": None,
+        "epochs": 1,
+        "steps_per_epoch": 5,
+        "exclude": [("part-00000.tfrecord", 2)],
+    }
+    read(source, log, 2, 1000, **values)
+    report = check_audit(log, reads=True)
+    assert report.agrees
+    assert all(rank.read for rank in report.ranks)
+
+
+def even(columns: dict[str, Any]) -> Any:
+    return columns["number"] % 2 == 0
+
+
+def test_the_columns_of_functions_are_in_the_log(tmp_path: Path, log: str) -> None:
+    with sr.TFRecordWriter(tmp_path / "t") as writer:
+        writer.write_many({"id": i} for i in range(30))
+    columns = {
+        "features": {"number": sr.FixedLenFeature((), "int64")},
+        "rename": {"id": "number"},
+        "dtypes": {"number": "int16"},
+    }
+    own: dict[str, Any] = {"batch_size": 4, "lanes": 1, "engine": "thread", "audit": log, **columns}
+    with sr.open(tmp_path / "t", filter=even, **own) as stream:
+        follow(stream)
+    report = check_audit(log, {"filter": even}, reads=True)
+    assert report.agrees
+    assert report.ranks[0].read
+
+
 def test_rows_that_are_dealt_to_ranks(tmp_path: Path, log: str) -> None:
     source = tmp_path / "lengths.tfrecord"
     with sr.TFRecordWriter(source) as writer:

@@ -374,6 +374,12 @@ def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> boo
     return is_counted and batch_size is not None and _has_places(settings)
 
 
+def leaves_places(settings: DatasetSettings) -> bool:
+    """Return whether an excluded record would leave a masked row, so that others stay."""
+    excluding = settings.model_copy(update={"exclude": ()})
+    return keeps_placeholders(excluding, settings.batch_size)
+
+
 def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
     """Return whether a reader marks such records, for rows or for their places in windows."""
     return _has_places(settings) and (
