@@ -176,7 +176,7 @@ def open_delimited(
     """
     files = files_of(place, KIND.suffixes, storage_options)
     choice = FeatureChoice(**table)
-    tabs = files[0].name.removesuffix(".gz").endswith(".tsv")
+    tabs = files[0].name.lower().removesuffix(".gz").endswith(".tsv")
     # The shell passes \t as two characters.
     delimiter = {None: "\t" if tabs else ",", "\\t": "\t"}.get(delimiter, delimiter)
     if delimiter is None or len(delimiter) != 1:

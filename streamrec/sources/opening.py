@@ -22,7 +22,7 @@ from streamrec.sources import (
 from streamrec.sources.source import DEFAULT_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from streamrec.plan.order.shard_names import Splits
     from streamrec.sources.source import Memory, Option, Source
@@ -105,19 +105,36 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
     for kind, candidate in KINDS.items():
         if candidate.has_suffix(link):
             return kind
-    if link.endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
+    if link.lower().endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
         return json_lines.KIND.name
     # Only now is the store asked: most names tell the kind.
     names = names_in(place, storage_options)
     if names is not None:
-        for kind, candidate in KINDS.items():
-            if candidate.has_suffix(*names):
-                return kind
-        return IN_DIRECTORIES.name
+        return _kind_in(place, names)
     # Last: a file may have a colon in its name.
     if ":" in place and "://" not in place and not Path(place).exists():
         return generator.KIND.name
     raise ConfigError(f"{masked(place)}: {_why_not(place)}")
+
+
+def _kind_in(directory: str, names: Iterable[str]) -> str:
+    """Return the kind of the files in a directory.
+
+    Raises:
+        ConfigError: They are of several kinds, so some of them would be left out.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        for kind, candidate in KINDS.items():
+            if candidate.has_suffix(name):
+                found.setdefault(kind, name)
+    if len(found) > 1:
+        several = " and ".join(f"{kind} ({name})" for kind, name in found.items())
+        raise ConfigError(
+            f"{masked(directory)}: it holds files of several kinds, {several}; choose one with "
+            "--kind, or name its files by a pattern"
+        )
+    return next(iter(found), IN_DIRECTORIES.name)
 
 
 def _why_not(place: str) -> str:

@@ -286,7 +286,7 @@ class SourceKind:
 
     def has_suffix(self, *names: str) -> bool:
         """Return whether one of some names tells this kind."""
-        return any(name.endswith(self.suffixes) for name in names if self.suffixes)
+        return any(name.lower().endswith(self.suffixes) for name in names if self.suffixes)
 
     def refuse_others(self, typed_names: Collection[str], all_options: Collection[Option]) -> None:
         """Refuse options of other kinds.

@@ -62,7 +62,7 @@ def total_bytes(files: Sequence[StoredFile]) -> int | None:
 
 def is_compressed(file: StoredFile) -> bool:
     """Return whether a file's name says that it is compressed by gzip."""
-    return file.name.endswith((".gz", ".tgz"))
+    return file.name.lower().endswith((".gz", ".tgz"))
 
 
 @contextmanager

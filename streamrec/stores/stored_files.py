@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ from streamrec.stores.blocking import BlockingStores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+log = logging.getLogger("streamrec.write")
 
 
 class PinnedObject(io.RawIOBase):
@@ -344,17 +348,34 @@ def _walk(root: str) -> Iterator[str]:
             yield from (f"{directory}/{name}" for name in names)
 
 
-def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator[StoredFile]:
+def _in_directories(names: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[StoredFile]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            files = (file for file in path.iterdir() if not file.is_dir())
-            shown = (file for file in files if not is_hidden(file.name))
-            yield from (_of_path(str(file)) for file in shown if file.name.endswith(suffixes))
+            yield from map(_of_path, _in_directory(path, suffixes))
         elif path.exists():
             yield _of_path(str(path))
+        elif is_glob(name) or len(names) == 1:
+            found = glob.glob(name, recursive=True)  # noqa: PTH207 - it may be absolute
+            yield from (_of_path(one) for one in found if not os.path.isdir(one))  # noqa: PTH112
         else:
-            yield from map(_of_path, glob.glob(name))  # noqa: PTH207 - it may be absolute
+            yield _of_path(unescape(name))  # one of a range: nothing of it is passed over
+
+
+def _in_directory(path: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files of a directory with a suffix, and tell of those that are deeper."""
+    shown = [entry for entry in path.iterdir() if not is_hidden(entry.name)]
+    deeper = sorted(entry.name for entry in shown if entry.is_dir())
+    if deeper and all(suffixes):
+        log.warning(
+            "%s: what its directory %s holds is not read; the pattern '%s/**/*%s' names the files "
+            "of all directories",
+            path,
+            deeper[0],
+            escape(str(path)),
+            suffixes[0],
+        )
+    return [str(e) for e in shown if e.name not in deeper and e.name.lower().endswith(suffixes)]
 
 
 def _in_stores(
@@ -428,7 +449,7 @@ def _find_named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> 
         raise missing or error from None
     links = {info: split_chain(info.url).link for info in infos}
     shown = (info for info in infos if not is_hidden(links[info].rpartition("/")[2]))
-    return [info for info in shown if links[info].endswith(suffixes)]
+    return [info for info in shown if links[info].lower().endswith(suffixes)]
 
 
 def _children(url: str, stores: BlockingStores) -> list[ObjectInfo]:

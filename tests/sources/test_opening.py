@@ -30,12 +30,25 @@ def test_functions() -> None:
     assert source.identity == {"function": "module:function", "version": "2", "key": None}
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv.gz", "x.jsonl"])
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv.gz", "x.jsonl", "X.CSV", "X.TSV.GZ", "x.Jsonl"])
 def test_suffixes(name: str, tmp_path: Path) -> None:
-    data = b'{"a": 1}\n' if "json" in name else b"a\n1\n"
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    data = b'{"a": 1, "b": 2}\n' if "json" in name.lower() else b"a\tb\n1\t2\n"
+    data = data.replace(b"\t", b",") if "csv" in name.lower() else data
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.lower().endswith("gz") else data)
     for place in (tmp_path, tmp_path / name):
-        assert open_source(str(place), None, {}, load).features == {"a": "int64"}
+        assert open_source(str(place), None, {}, load).features == {"a": "int64", "b": "int64"}
+
+
+def test_files_of_two_kinds_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "b.jsonl").write_text('{"a": 2}\n')
+    with pytest.raises(
+        ConfigError,
+        match=r"holds files of several kinds, csv \(a\.csv\) and jsonl \(b\.jsonl\); choose one "
+        "with --kind, or name its files by a pattern",
+    ):
+        open_source(str(tmp_path), None, {}, load)
+    assert len(records_of(open_source(str(tmp_path), "jsonl", {}, load))) == 1
 
 
 @pytest.mark.parametrize(

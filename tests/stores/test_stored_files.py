@@ -114,6 +114,8 @@ def test_names_of_several(place: Place) -> None:
         "*.csv": ["a.csv", "b.csv"],
         "{b,a}.csv": ["a.csv", "b.csv"],
         "{e,?.csv}": ["a.csv", "b.csv", "e"],
+        "**/*.csv": ["a.csv", "b.csv", "d.csv", "c [1].csv"],
+        "d*/**/*.csv": ["d.csv", "c [1].csv"],
         "*.no": [],
     }.items():
         assert [file.name for file in find_files(f"{url}/{pattern}", options)] == names
@@ -121,6 +123,43 @@ def test_names_of_several(place: Place) -> None:
     assert names_in(f"{url}/deep", options) == []
     assert names_in(f"{url}/a.csv", options) is None
     assert names_in(f"{url}/none", options) is None
+
+
+def test_each_name_of_a_range_must_be_there(place: Place) -> None:
+    url, options = place
+    for pattern in ("{a,c}.csv", "x-{1..2}", "b@2.csv"):
+        with pytest.raises(ObjectNotFound, match="there is no such (file|object)"):
+            find_files(f"{url}/{pattern}", options)
+
+
+def test_suffixes_of_any_case(tmp_path: Path) -> None:
+    (tmp_path / "A.CSV").touch()
+    assert [file.name for file in find_files(str(tmp_path), {}, (".csv",))] == ["A.CSV"]
+    with DevStore() as store:
+        store.put("bucket/dir/A.CSV", b"")
+        found = find_files("s3://bucket/dir/", store.storage_options, (".csv",))
+        assert [file.name for file in found] == ["A.CSV"]
+
+
+def test_a_pattern_does_not_stand_for_directories(place: Place) -> None:
+    url, options = place
+    assert [file.name for file in find_files(f"{url}/*e*", options)] == ["e"]
+
+
+def test_directories_in_a_directory_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("b/x.csv", ".hidden/x.csv", "a.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [file.name for file in find_files(str(tmp_path), {}, (".csv",))] == ["a.csv"]
+    assert caplog.messages == [
+        f"{tmp_path}: what its directory b holds is not read; the pattern "
+        f"'{escape(str(tmp_path))}/**/*.csv' names the files of all directories"
+    ]
+    caplog.clear()
+    find_files(str(tmp_path / "b"), {}, (".csv",))
+    assert not caplog.messages
 
 
 def test_all_files_below(place: Place) -> None:
