@@ -217,7 +217,7 @@ def _write_index(
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
     from streamrec.config.plain_values import byte_size
-    from streamrec.datasets.indexes import COUNTED_TYPES, typed_feature
+    from streamrec.datasets.indexes import COUNTED_TYPES, check_replaced, typed_feature
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index_names import index_places
@@ -244,6 +244,8 @@ def _write_index(
         reports = loop.call(checking)
     written = index_of(reports)
     data, url = written.encode(), output or index_places([report.url for report in reports])[0]
+    if output is None:
+        check_replaced(url, written, storage_options)
     write_object(url, data, storage_options)
     return {
         "url": masked(url),

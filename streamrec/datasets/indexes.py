@@ -22,6 +22,7 @@ from streamrec.formats.shards.tfrecord import FOOTER, HEADER, footers
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.protocol import ObjectInfo, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart
+from streamrec.stores.blocking import Folder
 from streamrec.streams.sources import infer_features
 from streamrec.values.columns import BytesColumn
 from streamrec.values.record_rows import RecordRows
@@ -314,3 +315,27 @@ def typed_feature(
         known = f"{', '.join(types[:-1])} or {types[-1]}"
         raise ConfigError(f"the feature {feature!r} has no values of {known}; name one that has")
     return feature, dtype
+
+
+def check_replaced(url: str, index: Index, storage_options: Mapping[str, Any]) -> None:
+    """Check that an index which stands at a place is not needed by shards that the new one lacks.
+
+    Args:
+        url: The place.
+        index: The new index.
+        storage_options: Those of its store.
+
+    Raises:
+        ConfigError: Shards that are still there are in the old index alone.
+    """
+    directory, slash, name = url.rpartition("/")
+    folder = Folder(f"{directory}{slash}", storage_options)
+    data = folder.read(name)
+    with suppress(MalformedIndex):
+        old = () if data is None else Index.parse(data, url=url).columns.names
+        known = set(index.columns.names)
+        if others := {one for one in old if one not in known} & folder.sizes().keys():
+            raise ConfigError(
+                f"{masked(url)} is the index of {masked(min(others))}, too, which was not given; "
+                "give all shards, or name another place by --output"
+            )

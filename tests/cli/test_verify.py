@@ -84,6 +84,27 @@ def test_a_shard_that_is_named_twice_is_checked_once() -> None:
     assert cli("verify", shard, shard).out.startswith("1 shard, 20 records, ")
 
 
+def test_an_index_of_some_shards_does_not_replace_that_of_all(tmp_path: Path) -> None:
+    shards = [tmp_path / shard.name for shard in sorted(DATA.glob("numbers-*"))]
+    for shard in shards:
+        shutil.copy(DATA / shard.name, shard)
+    place = tmp_path / "numbers.streamrec-index"
+    cli("index", f"{tmp_path}/numbers-*")
+    whole = place.read_bytes()
+    outcome = cli("index", *shards[:2])
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"streamrec: error: {place} is the index of {shards[2].name}, too, which was not given; "
+        "give all shards, or name another place by --output\n"
+    )
+    assert place.read_bytes() == whole
+    assert cli("index", *shards[:2], "--output", tmp_path / "two.streamrec-index").code == 0
+    shards[2].unlink()  # nobody needs its entry then
+    assert cli("index", *shards[:2]).code == 0
+    place.write_bytes(b"no index")
+    assert cli("index", *shards[:2]).code == 0
+
+
 def test_the_index_beside_the_shards_is_compared(tmp_path: Path) -> None:
     shards = sorted(DATA.glob("numbers-*.tfrecord"))
     for shard in shards:

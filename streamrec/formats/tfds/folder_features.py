@@ -1,10 +1,11 @@
 """The document ``features.json`` of a TFDS folder, as specs of the features in its records.
 
 The document is ``feature.proto`` of tensorflow_datasets, written as JSON; older folders have an
-object with ``type`` and ``content`` in each place, or one at the top whose content is such a proto. Records are Examples whose features are named by
-the path through dicts, as in ``steps/observation/image``. ``example_serializer.py`` there says how
-each feature becomes a list: sequences inside sequences are one list of all values, and their
-lengths stand in lists of their own.
+object with ``type`` and ``content`` in each place, or one at the top whose content is such a proto.
+Records are Examples whose features are named by the path through dicts, as in
+``steps/observation/image``. ``example_serializer.py`` there says how each feature becomes a list:
+sequences inside sequences are one list of all values, and their lengths stand in lists of their
+own.
 """
 
 from __future__ import annotations

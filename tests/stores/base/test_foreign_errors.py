@@ -132,7 +132,8 @@ def test_the_pattern_of_the_shards_that_a_directory_has(tmp_path: Path) -> None:
         (tmp_path / version / "mnist-train.tfrecord-00000-of-00001").touch()
     assert pattern_in(str(tmp_path)) == f"{tmp_path}/2.0.0/*.tfrecord*"
     (tmp_path / "2.0.0" / "dataset_info.json").touch()
-    version = f'{tmp_path}/2.0.0/*.tfrecord*, or give the TFDS dataset {tmp_path}/2.0.0 with split="train"'
+    folder = f"{tmp_path}/2.0.0"
+    version = f'{folder}/*.tfrecord*, or give the TFDS dataset {folder} with split="train"'
     assert pattern_in(str(tmp_path)) == version
     (tmp_path / "a.tfrecord").touch()
     assert pattern_in(str(tmp_path)) == f"{tmp_path}/*.tfrecord"
