@@ -128,7 +128,7 @@ def test_names_of_several(place: Place) -> None:
 def test_each_name_of_a_range_must_be_there(place: Place) -> None:
     url, options = place
     for pattern in ("{a,c}.csv", "x-{1..2}", "b@2.csv"):
-        with pytest.raises(ObjectNotFound, match="there is no such (file|object)"):
+        with pytest.raises(ObjectNotFound, match=r"there is no such (file|object)"):
             find_files(f"{url}/{pattern}", options)
 
 
