@@ -36,18 +36,22 @@ _TWICE = "if it is set already, the shard was compressed twice: decompress it on
 _MAGIC = (
     (b"PAR1", f"a Parquet file: {_WRITE}"),
     (b"ARROW1", f"an Arrow file: {_WRITE}"),
+    # The first block header of Riegeli, whose hash covers the same bytes in every file.
+    (b"\x83\xafp\xd1\r\x88J?", f"an ArrayRecord or Riegeli file: {_WRITE}, if it is ArrayRecord"),
     (b"PK\x03\x04", f"a zip archive: {_UNPACK}, or read a member as zip://name::archive.zip"),
     (b"\xff\xd8\xff", "a JPEG picture: `streamrec write` converts a folder of pictures"),
     (b"\x89PNG", "a PNG picture: `streamrec write` converts a folder of pictures"),
     (b"\x93NUMPY", "a NumPy file: write its rows by streamrec.TFRecordWriter"),
     (b"\x89HDF", "an HDF5 file: write its rows by streamrec.TFRecordWriter"),
     (b"\x80\x04\x95", "a pickle: write its values by streamrec.TFRecordWriter"),
-    (b"SQLite format", "an SQLite database: write its rows by streamrec.TFRecordWriter"),
+    (b"SQLite form", "an SQLite database: write its rows by streamrec.TFRecordWriter"),
     (b"\x1f\x8b", f"gzip data: set compression to 'gzip'; {_TWICE}"),
     (b"\x28\xb5\x2f\xfd", f"zstd data: set compression to 'zstd'; {_TWICE}"),
     (b"version http", "a pointer of Git LFS: fetch the shard itself by `git lfs pull`"),
     (b"BZh", f"bzip2 data: {_UNPACK}"),
     (b"\xfd7zXZ", f"xz data: {_UNPACK}"),
+    (b"\x04\x22\x4d\x18", f"lz4 data: {_UNPACK}"),
+    (b"\xff\x06\0\0sNaPpY", f"snappy data: {_UNPACK}"),
 )
 _TEXT = f"text: {_WRITE}, where it is CSV, JSON lines or text"
 _MARKUP = "markup, such as the page of an error: check the URL, or fetch the shard again"
