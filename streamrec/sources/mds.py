@@ -90,10 +90,11 @@ def open_mds(
         RecordTooLarge: A shard needs more memory than there is.
     """
     from streamrec.sources.mds_shards import INDEX, MDSColumns, read_index, samples_of
-    from streamrec.stores.stored_files import find_files
+    from streamrec.stores.stored_files import files_below, names_in
 
-    place = place.removesuffix(INDEX)
-    stored = {file.name: file for file in find_files(place or ".", storage_options or {})}
+    place, options = place.removesuffix(INDEX), storage_options or {}
+    is_there = names_in(place or ".", options) is not None
+    stored = files_below(place or ".", options) if is_there else {}
     shown = masked(place)
     shards = read_index(stored, shown, memory)
     files = [stored[shard.stored.basename] for shard in shards]

@@ -290,8 +290,9 @@ _OPENED: dict[str, Any] = {
     "zstd": lambda stored: zstd_library().open(stored),
 }
 """Decompression by the name that the index has for it, after which a level may stand."""
-# Without slashes: the name of an index must not lead out of its directory.
-Name = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
+# With slashes, as a merged index names shards in subdirectories. Only files that were found below
+# the directory are read, so that no name leads out of it.
+Name = Annotated[str, Field(pattern=r"^[^/\\\x00]+(/[^/\\\x00]+)*$")]
 
 
 class _Object(BaseModel):
@@ -337,7 +338,7 @@ def read_index(
     """Return the shards of a directory's index.
 
     Args:
-        files: The files of the directory by name.
+        files: The files below the directory, by their names there.
         place: The directory, for messages.
         memory: The bounds of the index, and of each compressed shard, which is read as a whole.
 

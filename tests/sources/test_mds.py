@@ -53,6 +53,27 @@ def test_pictures(compression: str | None, tmp_path: Path, monkeypatch: pytest.M
     assert found["tokens/shape"].ravel().tolist() == list(range(1, 9))
 
 
+@pytest.mark.parametrize("scheme", ["", "s3"])
+def test_an_index_that_names_shards_in_subdirectories(scheme: str, tmp_path: Path) -> None:
+    """Streaming's ``merge_index`` makes such an index of what several writers wrote."""
+    place = pictures(tmp_path / "x")
+    wanted = records_of(open_mds(str(place)))
+    index = json.loads((place / "index.json").read_text())
+    for number, shard in enumerate(index["shards"]):
+        name = shard["raw_data"]["basename"]
+        (place / str(number)).mkdir()
+        (place / name).rename(place / str(number) / name)
+        shard["raw_data"]["basename"] = f"{number}/{name}"
+    (place / "index.json").write_text(json.dumps(index))
+    with DevStore() as store:
+        for path in filter(Path.is_file, place.rglob("*")):
+            store.put(f"bucket/x/{path.relative_to(place)}", path.read_bytes())
+        root = "s3://bucket/x" if scheme else str(place)
+        for name in (root, f"{root}/index.json"):
+            source = open_mds(name, storage_options=store.storage_options)
+            assert records_of(source) == wanted
+
+
 def test_another_key_gives_another_version(tmp_path: Path) -> None:
     place = str(pictures(tmp_path / "x"))
     assert open_mds(place, key="label").identity != open_mds(place).identity

@@ -259,7 +259,8 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
     for path, value, words in [
         (("version",), 1, "not an index of MDS, version 2, at 'version'"),
         (("shards", 1, "format"), "json", r"at 'shards\.1\.format'"),
-        ((*raw, "basename"), "../../etc/passwd", r"at 'shards\.1\.raw_data\.basename'"),
+        ((*raw, "basename"), "/etc/passwd", r"at 'shards\.1\.raw_data\.basename'"),
+        ((*raw, "basename"), "../../etc/passwd", r"\.\./\.\./etc/passwd is not there"),
         ((*raw, "bytes"), 1 << 40, r"at 'shards\.1\.raw_data\.bytes'"),
         ((*raw, "bytes"), 7, r"shard\.00001\.mds has \d+ bytes, but the index says 7"),
         ((*raw, "basename"), "no", "no is not there, but the index says"),
