@@ -158,17 +158,17 @@ def which(
         refuse_unused("without --find", "epochs")
     if show and key is not None:
         raise click.UsageError("--show prints whole records, --key a feature of each: give one")
+    from streamrec.streams.which_read import ends_in
+
     wanted = step if step is not None else steps
-    of_run = {
-        "rank": rank,
-        "world_size": world_size,
-        "state": None if state is None else _read_state(state),
-    }
+    saved = None if state is None else _read_state(state)
+    of_run = {"rank": rank, "world_size": world_size, "state": saved}
+    given = {**ends_in(saved), **given_settings(**dataset)}
     if reads:
-        _print_read(given_settings(**dataset), wanted, of_run, as_json=as_json)
+        _print_read(given, wanted, of_run, as_json=as_json)
         return
     of_run |= {"find": find, "find_epochs": epochs}
-    _print_computed(stream_settings(**dataset), wanted, of_run, show=show, key=key, as_json=as_json)
+    _print_computed(checked(given), wanted, of_run, show=show, key=key, as_json=as_json)
 
 
 def _print_values(given: Mapping[str, Any], key: str | None, values: Path) -> None:
@@ -203,13 +203,11 @@ def _print_read(
     given: Mapping[str, Any], steps: int | range | None, of_run: Mapping[str, Any], *, as_json: bool
 ) -> None:
     """Read the stream, and print the places of the records of some steps."""
-    from streamrec.config import DatasetSettings, validate
     from streamrec.streams.which_read import read_places
 
     refuse_unused("with --read", "find", "epochs", "show", "key")
-    _check_given(given)
     assert steps is not None  # there is no --find
-    found = read_places(validate(DatasetSettings, dict(given)), steps, **of_run)
+    found = read_places(checked(given), steps, **of_run)
     click.echo("\n".join(_lines(found, COLUMNS_READ, as_json=as_json)).encode())
 
 
@@ -257,11 +255,23 @@ def stream_settings(
         UsageError: There is no source or batch size.
         ConfigError: Settings are wrong.
     """
+    return checked({**defaults, **given_settings(urls, config, dataset, changes, storage_options)})
+
+
+def checked(plain: Mapping[str, Any]) -> DatasetSettings:
+    """Return the settings of a stream that are given by name.
+
+    Raises:
+        UsageError: There is no source or batch size.
+        ConfigError: Settings are wrong.
+    """
     from streamrec.config import DatasetSettings, validate
 
-    plain = {**defaults, **given_settings(urls, config, dataset, changes, storage_options)}
-    _check_given(plain)
-    return validate(DatasetSettings, plain)
+    if "source" not in plain:
+        raise click.UsageError("there is no source; give a URL, or --config FILE")
+    if plain.get("batch_size") is None:
+        raise click.UsageError("there is no batch size; give that of the run, --set batch_size=N")
+    return validate(DatasetSettings, dict(plain))
 
 
 def _settings_in(config: Path, dataset: str | None) -> dict[str, Any]:
@@ -269,18 +279,6 @@ def _settings_in(config: Path, dataset: str | None) -> dict[str, Any]:
     from streamrec.measure.targets import settings_in
 
     return settings_in(config, dataset)
-
-
-def _check_given(plain: Mapping[str, Any]) -> None:
-    """Refuse settings without a source or a batch size.
-
-    Raises:
-        UsageError: One is missing.
-    """
-    if "source" not in plain:
-        raise click.UsageError("there is no source; give a URL, or --config FILE")
-    if plain.get("batch_size") is None:
-        raise click.UsageError("there is no batch size; give that of the run, --set batch_size=N")
 
 
 TORCH = b"PK\x03\x04", b"\x80"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -431,3 +432,10 @@ def ends(settings: DatasetSettings) -> dict[str, Any]:
     """Return the settings that decide where runs end."""
     # Ranks that differ in these would wait for each other for ever.
     return {name: getattr(settings, name) for name in ("epochs", "steps_per_epoch", "remainder")}
+
+
+def ends_text(settings: DatasetSettings) -> str:
+    """Return those of these settings that are not the defaults, as JSON; empty: there are none."""
+    defaults = DatasetSettings.defaults
+    changed = {name: value for name, value in ends(settings).items() if value != defaults[name]}
+    return json.dumps(changed) if changed else ""

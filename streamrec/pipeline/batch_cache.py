@@ -301,6 +301,7 @@ class BatchKeys:
             epoch=position.epoch - self._epochs,
             lanes=self._move(position.lanes, -1),
             origin=position.origin if position.since else position.origin - self._epochs,
+            ends="",
         )
 
     def _move(self, lanes: Structured, direction: int) -> Structured:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamrec.config.dataset import ends_text
 from streamrec.config.machine import memory_budget
 from streamrec.config.places import command_for
 from streamrec.errors import ConfigError, MalformedPosition, OtherDataset
@@ -155,6 +156,12 @@ class Arithmetic:
             ConfigError: The position is not known.
             StateError: The position belongs to another dataset, order, rank or world size.
         """
+        begin = self._position(fingerprint, rank, world_size, point)
+        return replace(begin, ends=ends_text(self._settings))
+
+    def _position(
+        self, fingerprint: Fingerprint, rank: int, world_size: int, point: ResumePoint
+    ) -> Position:
         own = replace(fingerprint, mix_changes=point.mix_changes)
         if not isinstance(point, Position):
             self._identity.changes(own)

@@ -12,7 +12,7 @@ from streamrec.config.arguments import absolute_sources, count_of, plain_integer
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.streams.which_read import point_in, range_of, read_places, world_size_of
+from streamrec.streams.which_read import ends_in, point_in, range_of, read_places, world_size_of
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -89,8 +89,9 @@ def which(
             follow from an index. All between the state and the steps is read, so give the last
             state before them.
         **settings: The settings of ``streamrec.open`` or ``streamrec.mix`` that the run had; also
-            ``epochs``, ``steps_per_epoch`` and ``remainder``, which decide where each run ends. No
-            state has these: with others, steps after the first run have other records.
+            ``epochs``, ``steps_per_epoch`` and ``remainder``, which decide where each run ends:
+            with others, steps after the first run have other records. Those that are not given are
+            the ones of ``state``.
 
     Returns:
         A named tuple for each row: ``step``, ``rank``, ``row``, ``epoch``, ``lane``, ``shard``,
@@ -111,7 +112,7 @@ def which(
     """
     from streamrec.streams.opening import checked, checked_mix  # the command does not need it
 
-    values = {"batch_size": batch_size, **settings}
+    values = {**ends_in(state), "batch_size": batch_size, **settings}
     if isinstance(source, Mapping):
         dataset = checked_mix(source, features, values).dataset()
     else:

@@ -83,6 +83,16 @@ def _states_in(data: Any) -> Iterator[dict[str, Any]]:
             yield from _states_in(part)
 
 
+def ends_in(state: Any) -> dict[str, Any]:
+    """Return the settings of the ends of runs that a state tells, or that of the first rank."""
+    try:
+        points = (read_resume_point(one) for one in _states_in(state))
+        texts = [point.ends for point in points if isinstance(point, Position) and point.ends]
+    except RecursionError:
+        texts = []
+    return dict(json.loads(texts[0])) if texts else {}
+
+
 def world_size_of(world_size: object, state: Any) -> int:
     """Return the number of ranks of a call; ``None`` stands for that of the state, or 1.
 

@@ -109,7 +109,10 @@ def test_a_state_stays_as_it_is(kind: str, tmp_path: Path) -> None:
 async def check(values: DatasetSettings, state: str) -> None:
     dataset = await Dataset.open(values)
     batches = await receive_all(dataset, most=13)
-    assert json.dumps(batches[8].next_position.to_dict()) == state
+    saved = batches[8].next_position.to_dict()
+    # Later than the others, and ignored by what reads on: the states above have none.
+    assert json.loads(saved.pop("ends")) == {"epochs": None}
+    assert json.dumps(saved) == state
     resumed = await receive_all(dataset, position=Position.from_dict(json.loads(state)), most=4)
     await dataset.aclose()
     assert identities(resumed) == identities(batches[9:])

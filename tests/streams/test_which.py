@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -166,6 +167,43 @@ def test_a_resumed_run(source: str) -> None:
     assert told(sr.which(source, steps, rank=1, world_size=2, state=state, **values)) == rows
     with pytest.raises(StateError):
         sr.which(source, 3, state=state, **{**values, "seed": 4})
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"remainder": "pad"},
+        {"remainder": "drop"},
+        {"steps_per_epoch": 5},
+        {"epochs": None},
+        {"epochs": 2, "remainder": "pad"},
+        {},
+    ],
+    ids=str,
+)
+def test_a_state_tells_where_runs_end(source: str, ends: dict[str, Any]) -> None:
+    """Also in its text, that of a batch, and that of a run which is resumed with other ends."""
+    values = {**ALWAYS, "lanes": 8, "batch_size": 6, "shuffle": True}
+    rows: Read = []
+    state: dict[str, Any] = {}
+    with sr.open(source, rank=1, world_size=2, **values, **ends) as stream:
+        for _ in range(3):
+            for batch in sr.take(stream, 20):
+                named = zip(batch.origin.shards, batch.origin.records, strict=True)
+                rows += [
+                    (batch.next_position.step - 1, stream.shards[s], r) for s, r in named if s >= 0
+                ]
+                if batch.next_position.step == 3:
+                    state = json.loads(json.dumps(batch.next_position.to_dict()))
+    last = rows[-1][0]
+    assert last > 13
+    expected = [row for row in rows if row[0] >= 3]
+    assert told(sr.which(source, range(3, last + 1), rank=1, state=state, **values)) == expected
+    with sr.open(source, rank=1, world_size=2, **values, steps_per_epoch=4) as stream:
+        stream.load_state_dict(state)
+        assert json.loads(next(stream).next_position.ends) == {"steps_per_epoch": 4}
+    given = sr.which(source, 3, rank=1, state=state, **{**values, **ends, "remainder": "drop"})
+    assert len(given) == 6
 
 
 def test_the_number_of_ranks_is_that_of_the_state(source: str) -> None:

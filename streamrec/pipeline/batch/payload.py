@@ -222,9 +222,9 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     records = reader.array("int64", (rows,))
     owned = fingerprint.lanes // world_size
     standing = reader.array("int64", (int(metadata.position.rows), owned))
-    numbers = {name: getattr(metadata.position, name) for name in NUMBERS}
+    numbers: dict[str, Any] = {name: getattr(metadata.position, name) for name in NUMBERS}
     numbers["since"] = list(metadata.position.since)
-    numbers["origin"] = metadata.position.origin
+    numbers |= {name: getattr(metadata.position, name) for name in ("origin", "ends")}
     mask = reader.array("bool", (rows,)) if metadata.mask else None
     columns = _decode_columns(metadata, reader)
     check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)

@@ -78,6 +78,7 @@ PROTO = Messages(
             Field("repeated uint64", "since", 5),
             Field("uint64", "rows", 6),
             Field("uint64", "origin", 7),
+            Field("string", "ends", 8),
         ],
         "Batch": [
             Field("uint64", "rows", 1),

@@ -321,7 +321,7 @@ class RunPlan:
         # there.
         if self.end_epoch is None:
             return replace(position, run_epoch=epoch)
-        return Position.start(
+        begin = Position.start(
             position.fingerprint,
             [order.first(lane, epoch) for order in self.orders for lane in self.own_lanes],
             rank=position.rank,
@@ -329,6 +329,7 @@ class RunPlan:
             epoch=epoch,
             step=position.step,
         )
+        return replace(begin, ends=position.ends)
 
 
 def deal_of(

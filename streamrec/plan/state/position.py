@@ -6,7 +6,9 @@ saved as plain JSON. A saved position is untrusted input: :meth:`Position.from_d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +27,7 @@ from streamrec.plan.order.coordinates import (
     structured,
     unpack,
 )
-from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.fingerprint import ENDS, Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +51,8 @@ MOST_LANES = 1 << 16
 MOST_COMPONENTS = 1 << 8
 MOST_PLACES = 1 << 18
 """Components times lanes: no budget has memory for the first ranges of more shards."""
+MOST_ENDS = 200
+"""The most characters of the ends."""
 MOST_CRC = (1 << 32) - 1
 """The largest CRC."""
 
@@ -89,6 +93,9 @@ class Position:
     origin: int = 0
     """The epoch at whose beginning all lanes began, from which their turns are counted. By record,
     ``since`` has it."""
+    ends: str = ""
+    """The settings that decide where the run ends, as JSON: those that are not the defaults. A
+    stream that goes on may have others; who asks for later steps has them from here."""
 
     @property
     def mix_changes(self) -> str:
@@ -123,9 +130,10 @@ class Position:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fields of ``NUMBERS`` and ``origin`` or, by record, ``since``, by name."""
+        """The fields of ``NUMBERS``, ``origin`` or by record ``since``, and ``ends`` if any."""
         began = {"origin": self.origin} if self.since is None else {"since": list(self.since)}
-        return {**{name: getattr(self, name) for name in NUMBERS}, **began}
+        ends = {"ends": self.ends} if self.ends else {}
+        return {**{name: getattr(self, name) for name in NUMBERS}, **began, **ends}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()
@@ -206,6 +214,7 @@ class Position:
             since=_since(numbers) if by_record else None,
             sources=sources,
             origin=0 if by_record else _number(numbers, "origin", LAST_EPOCH),
+            ends=_ends(numbers),
         )
 
     @classmethod
@@ -382,6 +391,18 @@ def _since(data: Mapping[str, Any]) -> tuple[int, int]:
         if type(value) is not int or not 0 <= value <= limit:
             raise _fault("the state's 'since' is behind its 'run_epoch' or its 'step'")
     return since[0], since[1]
+
+
+def _ends(data: Mapping[str, Any]) -> str:
+    text = data.get("ends", "")
+    found: Any = None
+    if isinstance(text, str) and len(text) <= MOST_ENDS:
+        with suppress(ValueError, RecursionError):
+            found = json.loads(text or "{}")
+    is_plain = isinstance(found, dict) and found.keys() <= {*ENDS}
+    if not is_plain or not all(isinstance(value, int | str | None) for value in found.values()):
+        raise _fault("the state's 'ends' are not settings of the ends of runs")
+    return str(text)
 
 
 def _check_mergeable(positions: Sequence[Position], world_size: int) -> None:

@@ -139,6 +139,12 @@ def test_an_absurd_number_of_lanes_is_refused(lanes: int) -> None:
         ("skip", 1, "'skip' is not a number from 0 to 0"),
         ("packed", "", "'packed' does not hold the numbers of all lanes"),
         ("packed", None, "'packed' does not hold"),
+        ("ends", None, "'ends' are not settings"),
+        ("ends", "[]", "'ends' are not settings"),
+        ("ends", '{"seed": 1}', "'ends' are not settings"),
+        ("ends", '{"epochs": [1]}', "'ends' are not settings"),
+        ("ends", "[" * 200, "'ends' are not settings"),
+        ("ends", f'{{"epochs": {"1" * 200}}}', "'ends' are not settings"),
     ],
 )
 def test_what_no_stream_ever_says_is_refused(name: str, value: Any, words: str) -> None:
