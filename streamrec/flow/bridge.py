@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamrec.errors import ConfigError
-from streamrec.flow import forks
+from streamrec.flow import endings, forks
 from streamrec.surroundings import has_threads, hold_standard_descriptors
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Bridge:
                 "the program has replaced threads by greenlets, as gevent's patch_all does, and "
                 'reading in one would never end; read with engine="process", or keep threads'
             )
+        endings.hold_for_reader()
         self._runner = asyncio.Runner(loop_factory=new_event_loop)
         self._started = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import AuditFailed, ConfigError, StreamrecError
-from streamrec.flow import forks
+from streamrec.flow import endings, forks
 from streamrec.plan.state.resume_point import for_rank
 from streamrec.stores.blocking import write_object
 from streamrec.streams.audit_part import LoggedStep, Part, Stretch, entry_of
@@ -305,9 +305,9 @@ def _close_all() -> None:
             log.error("%s", error)  # noqa: TRY400 - nobody catches it any more
 
 
-atexit.register(_close_all)  # of a thread that goes on when the main one has ended
+atexit.register(_close_all)  # of an executor's job, which goes on when the main thread has ended
 # Before the thread pools end, which stores need: an atexit function is called after that.
-threading._register_atexit(_close_all)  # type: ignore[attr-defined] # noqa: SLF001
+endings.after_readers(_close_all)
 
 
 MOST_WAITING = 8

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError, StreamrecError
-from streamrec.flow import forks
+from streamrec.flow import endings, forks
 from streamrec.flow.bridge import Recall
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch.batch import Batch
@@ -45,9 +45,11 @@ class Blocked:
     def __enter__(self) -> None:
         self._since = perf_counter()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         since, self._since = self._since, None
         self._ended += perf_counter() - (since or 0.0)
+        if kind not in (None, EndOfStream):
+            endings.end_reader()
 
     @property
     def seconds(self) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from streamrec.config.arguments import kind_of
 from streamrec.errors import ConfigError
+from streamrec.flow import endings
 from streamrec.masking import masked
 from streamrec.report.pace import pace_between, values_of
 from streamrec.streams.rank_watch import LastBeats, RankWatch, beats_of, find_board
@@ -106,9 +107,10 @@ class Reporter:
         changes: Callable[[Any], str] = lambda _: "",
     ) -> None:
         self._changes = changes
-        ended = threading.Event()
-        self._ended = ended
-        self._stream = weakref.ref(stream, lambda _: ended.set())
+        self._ended = threading.Event()
+        self._stream = weakref.ref(stream)
+        self._left: tuple[dict[str, Any], int] | None = None
+        """The counters of a stream that was dropped, and its epoch."""
         self._target = target
         self._every = every
         self._periods = Periods(stream.statistics())
@@ -128,6 +130,13 @@ class Reporter:
         until = time.monotonic() + PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+    def leave(self, stream: Measured) -> None:
+        """Report once more on a stream that is dropped, and end; wait for nothing."""
+        try:
+            self._left = stream.statistics(), stream.epoch
+        finally:
+            self._ended.set()
 
     def _start(
         self, work: Callable[[], object], every: float, last: Callable[[], object]
@@ -161,10 +170,11 @@ class Reporter:
     def _write(self) -> None:
         """Write the figures of the period that ends now."""
         stream = self._stream()
-        if stream is None:
-            return
-        statistics, epoch = stream.statistics(), stream.epoch
+        facts = self._left if stream is None else (stream.statistics(), stream.epoch)
         del stream  # else this thread may be the one in which it is dropped
+        if facts is None:
+            return
+        statistics, epoch = facts
         values = {**values_of(self._periods.end(statistics)), "epoch": float(epoch)}
         self._target.write(statistics["step"], values)
 
@@ -207,7 +217,7 @@ def _close_all() -> None:
 
 
 # Before the functions of ``atexit``, by which engines and trackers end.
-threading._register_atexit(_close_all)  # type: ignore[attr-defined] # noqa: SLF001
+endings.after_readers(_close_all)
 os.register_at_fork(after_in_child=_OPEN.clear)  # their threads are the parent's
 
 

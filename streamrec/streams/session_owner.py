@@ -12,6 +12,7 @@ from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, count_of, numbers_of
 from streamrec.config.consistency import check_change
 from streamrec.errors import ConfigError
+from streamrec.flow import endings
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import LARGEST_STEP
 from streamrec.streams import loops, ranks, workers
@@ -125,6 +126,7 @@ class SessionOwner(Stateful):
             self._hold(ComingSession(beginning))
 
     def _sync(self) -> PlainSession:
+        endings.hold_for_reader()
         if self._is_left:
             self._close()
         session = self._session
@@ -151,6 +153,7 @@ class SessionOwner(Stateful):
         return session
 
     async def _async(self) -> AsyncSession:
+        endings.hold_for_reader()
         if self._is_left or isinstance(self._session, ComingSession):
             await self._aclose()
         if self._session is None:

@@ -68,6 +68,11 @@ class Stream(SessionOwner, Generic[Item]):
         self._share = LoopShare()
         forks.watch(self, Stream._leave_to_parent)
 
+    def __del__(self) -> None:
+        # By the names that are there: it may never have been made.
+        for report in self.__dict__.get("_reports", ()):
+            report.leave(self)
+
     if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -170,15 +170,25 @@ def test_a_stream_that_nobody_closes_is_reported_on_at_the_end_of_the_program(so
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "8 True\n"
 
 
-def test_a_stream_that_is_dropped_is_no_longer_reported_on(source: str) -> None:
-    stream = sr.open(source, batch_size=8)
-    stream.report_to(lambda *_: None, every=LONG)
+@pytest.mark.parametrize("in_cycle", [False, True])
+@pytest.mark.parametrize("engine", ["process", "thread"])
+def test_a_stream_that_is_dropped_is_reported_on_once_more(
+    source: str, engine: Engine, in_cycle: bool
+) -> None:
+    told: Told = []
+    stream = sr.open(source, batch_size=8, engine=engine)
+    stream.report_to(lambda *report: told.append(report), every=LONG)
     threads = stream._reports[0]._threads
+    for _ in stream:
+        pass
+    if in_cycle:  # as a trainer holds its loader, and the loader the trainer
+        vars(stream)["itself"] = stream
     del stream
     gc.collect()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+    check(told)
 
 
 @pytest.mark.parametrize(
