@@ -155,7 +155,7 @@ def _flatten(values: Sequence[Any]) -> list[Any]:
 
 
 def _from_array(array: npt.NDArray[Any]) -> Any:
-    if array.dtype.kind in "SU":
+    if array.dtype.kind in "STU":
         return _from_list(array.tolist())
     if is_integers(array.dtype):
         return _from_ints(array)

@@ -85,7 +85,7 @@ def _uniform(name: str, column: Any) -> Any:
             raise WrongFeatureType(
                 "the column is one value without rows; give one value a row", feature=name
             )
-        if column.ndim > 1 or column.dtype.kind not in "OSU":
+        if column.ndim > 1 or column.dtype.kind not in "OSTU":
             return column
         column = column.tolist()
     if isinstance(column, str | bytes | bytearray | memoryview) or not isinstance(column, Sequence):

@@ -53,6 +53,18 @@ def ragged(values: Any, *splits: int) -> Ragged:
     return Ragged(values, np.array(splits, np.int64))
 
 
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy before 2 has no such type")
+def test_strings_of_numpy_2() -> None:
+    rows = np.array([["a", "bc"], ["", "ü"]], np.dtypes.StringDType())
+    assert held(rows) == ("bytes_list", [b"a", b"bc", b"", "ü".encode()])
+    for column in (rows, rows[0], rows[:0]):
+        each = [sr.encode_example({"x": row}) for row in column]
+        assert sr.encode_examples({"x": column}).to_list() == each
+    missing = np.array(["a", None], np.dtypes.StringDType(na_object=None))
+    with pytest.raises(WrongFeatureType, match="None is not a value"):
+        sr.encode_example({"x": missing})
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
