@@ -187,30 +187,48 @@ class PictureFolder:
         from streamrec.formats.images.image import encode_jpeg, encode_png, format_of, read_picture
         from streamrec.formats.images.picture import OutputForm, at_least, fill_resized
 
-        form = self.form
-        kind = form.encode or format_of(data).lower()
-        output = OutputForm(least=at_least(form.size))
+        form, stored = self.form, format_of(data).lower()
+        kind = form.encode or stored
         if form.size is None and form.encode is None:
-            # A picture that is kept is not decoded, and PNG alone has checksums.
-            if kind == "png":
-                _check_png(data)
-            return data, read_picture(data, OutputForm()).shape, kind.encode()
-        if form.encode is None and kind not in ("jpeg", "png"):
-            raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
+            picture = read_picture(data, OutputForm())
+            # A picture that is kept is decoded only where nothing else tells that it is whole.
+            if kind == "tiff":
+                picture.fill(np.empty(picture.shape, np.uint8))
+            _check_end(data, kind)
+            return data, picture.shape, kind.encode()
+        output = OutputForm(least=at_least(form.size))
         picture = read_picture(data, output)
+        if form.encode is None and kind not in ("jpeg", "png"):
+            raise DataError(f"it cannot be written as {kind}; add --encode jpeg")
         channels = picture.shape[-1]
         # JPEG has no opacity.
         if kind == "jpeg":
             channels = 1 if channels < 3 else 3
         elif channels == 2:
             channels = 4  # gray with opacity is not resized
-        if channels != picture.shape[-1]:
+        # A WebP with opacity is not given without it, and loses it below.
+        if channels != picture.shape[-1] and stored != "webp":
             picture = read_picture(data, output._replace(channels=channels))
         size = form.size or picture.shape[:2]
         pixels = np.empty((*size, picture.shape[-1]), np.uint8)
         fill_resized(picture, pixels)
+        pixels = np.ascontiguousarray(pixels[..., :channels])
         encoded = encode_jpeg(pixels, form.quality) if kind == "jpeg" else encode_png(pixels)
         return encoded, pixels.shape, kind.encode()
+
+
+def _check_end(data: bytes, kind: str) -> None:
+    """Check that a picture was not cut off, as far as the beginning does not tell it.
+
+    Raises:
+        DataError: It was.
+    """
+    from streamrec.formats.images.jpeg import has_end
+
+    if kind == "png":
+        _check_png(data)
+    if kind == "jpeg" and not has_end(memoryview(data)):
+        raise DataError("it is cut off")
 
 
 def _check_png(data: bytes) -> None:

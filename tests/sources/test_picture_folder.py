@@ -75,6 +75,59 @@ def test_opacity_stays_where_the_format_has_it(
         assert found["image/format"].to_list() == [(encode or "png").encode()]
 
 
+@pytest.mark.parametrize("resize", [None, "8x4"])
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_webp_loses_its_opacity_as_a_jpeg(
+    frames: int, resize: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    clear = [PIL.Image.new("RGBA", (6, 5), (200, 90, 10, 128 - n)) for n in range(frames)]
+    more: Any = {"save_all": True, "append_images": clear[1:]} if frames > 1 else {}
+    clear[0].save(tmp_path / "a" / "x.webp", lossless=True, **more)
+    for encode, channels in (("jpeg", 3), ("png", 4)):
+        form: Any = encode
+        found = rows(open_pictures(str(tmp_path), resize=resize, encode=form))
+        assert found["image/channels"].tolist() == [channels]
+        pixels = sr.decode_image(found["image/encoded"][0])
+        assert np.abs(pixels[..., :3].astype(int) - [200, 90, 10]).max() < 9
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("x.jpg", {}),
+        ("x.jpg", {"progressive": True}),
+        ("x.png", {}),
+        ("x.gif", {}),
+        ("x.bmp", {}),
+        ("x.webp", {}),
+        ("x.tif", {}),
+        ("x.tif", {"compression": "tiff_lzw"}),
+    ],
+)
+def test_a_picture_that_was_cut_off(name: str, how: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "class" / name
+    path.parent.mkdir()
+    noise = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
+    PIL.Image.fromarray(noise).save(path, **how)
+    whole = path.read_bytes()
+    assert rows(open_pictures(str(tmp_path)))["image/encoded"].to_list() == [whole]
+    for cut in (len(whole) // 3, 2 * len(whole) // 3, len(whole) - 2):
+        path.write_bytes(whole[:cut])
+        if name == "x.gif" and cut > len(whole) - 3:
+            continue  # its end mark alone is missing
+        with pytest.raises(DataError, match=f"{name}: the picture cannot be stored"):
+            rows(open_pictures(str(tmp_path)))
+
+
+def test_what_cannot_be_read_is_not_told_to_be_encoded(tmp_path: Path) -> None:
+    path = tmp_path / "class" / "x.jpg"
+    path.parent.mkdir()
+    path.write_bytes(b"<html>not found</html>")
+    with pytest.raises(DataError, match="do not begin as a picture of any known format"):
+        rows(open_pictures(str(tmp_path), resize="8x4"))
+
+
 def test_encoded_anew_as_tensorflow_would(tmp_path: Path) -> None:
     found = rows(open_pictures(str(picture_folder(tmp_path)), encode="jpeg", quality=60))
     name = found["image/filename"][0].decode()

@@ -188,6 +188,12 @@ def _header(contents: memoryview, wanted: OutputForm) -> tuple[tuple[int, int], 
     return (height, width), stored_as, True, work
 
 
+def has_end(contents: memoryview) -> bool:
+    """Return whether a JPEG has the mark of its end; without it, the picture was cut off."""
+    # A thumbnail before the first scan may have one, too; entropy-coded data have none.
+    return bytes(contents).find(_END, _layout(contents).at) > 0
+
+
 def _check_scans(contents: memoryview, pixels: int, most: int) -> int:
     """Refuse a picture of too many scans; return the bytes of the coefficients that they share.
 
