@@ -390,6 +390,7 @@ def _changed_tokens(rng: random.Random) -> bytes:
 def _read_tokens(data: bytes, path: Path) -> bool:
     path.write_bytes(data)
     text = _decoded(data)
+    text = text and text.removeprefix("\ufeff")  # with which some editors begin a file
     try:
         token = read_token(f"file:{path}")
     except ConfigError:

@@ -47,7 +47,9 @@ def test_the_state_of_now_is_that_of_then(name: str, folder: Path) -> None:
     case = FROZEN["orders"][name]
     with frozen.open_order(folder, frozen.ORDERS[name]) as stream:
         list(sr.take(stream, frozen.TAKEN))
-        assert stream.state_dict() == case["state"]
+        state = stream.state_dict()
+    state.pop("ends", None)  # has joined since then; who does not know it leaves it aside
+    assert state == case["state"]
 
 
 def test_the_index_of_now_is_that_of_then(tmp_path: Path) -> None:
