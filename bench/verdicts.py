@@ -181,7 +181,8 @@ async def measured(case: Planted) -> Outcome:
             await run_job(after, _budget(), seconds=WHOLE, step_seconds=None)
         seconds = WHOLE if case.is_whole else SECONDS
         job = await run_job(after, _budget(), seconds=seconds, step_seconds=changed.step)
-        return Outcome(case, verdict, _rate(case, job, before.bytes / before.records))
+        record = before.bytes / before.records if before.records else case.record
+        return Outcome(case, verdict, _rate(case, job, record))
 
 
 async def first_look(case: Planted, settings: DatasetSettings, seconds: float = LOOK) -> Figures:

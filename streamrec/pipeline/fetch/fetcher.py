@@ -52,7 +52,8 @@ would hold tens of thousands of tiny shards, and it does not count the objects a
 
 HEADS_ALONE = 0.1
 """Seconds for which only lanes' heads are asked for. A store that has not answered by then is far,
-and other ranges do not delay them: at 300 ms, batches that need more come 200 ms sooner."""
+and other ranges do not delay them: at 300 ms, batches that need more come 200 ms sooner. One that
+has refused requests is busy, and would give other ranges the places of heads."""
 
 MUCH_MISSING = 8 * WITHIN_RECORD
 """Bytes of a large record that the consumer waits for, while no other record is asked for. Of four
@@ -336,7 +337,7 @@ class Fetcher:
 
         Until then only heads are asked for, so that nothing else delays the first batch.
         """
-        is_alone = self._loop.time() < self._together_at
+        is_alone = self._loop.time() < self._together_at or self.counts["throttled"] > 0
         return is_alone and not queue.answered and queue.ahead >= self.plan.first_range
 
     def _start_next(self, group: asyncio.TaskGroup, sublane: int, reach: float) -> bool:

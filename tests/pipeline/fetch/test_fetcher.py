@@ -205,6 +205,19 @@ async def test_more_is_asked_for_of_a_store_that_is_far_away(
 
 
 @asynchronous
+async def test_no_more_is_asked_for_of_a_store_that_refuses_heads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch, "HEADS_ALONE", 0.0)
+    store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    counts = Counter(throttled=1)
+    async with fetching(store, lanes=4, total=256 * MIB, known=True, counts=counts):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]
+
+
+@asynchronous
 async def test_no_lane_waits_for_the_head_of_another() -> None:
     """Though a head is less than the first window needs, so that its lane needs more at once."""
     store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
