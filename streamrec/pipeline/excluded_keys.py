@@ -12,6 +12,7 @@ import numpy as np
 
 from streamrec.config.places import command_for
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex
+from streamrec.formats.examples.renaming import Renames
 from streamrec.formats.shards.index_names import KEYS, LENGTHS, index_places
 from streamrec.formats.shards.key_index import LARGEST, KeyIndex, key_url, value_of, values_in
 from streamrec.masking import masked
@@ -82,13 +83,16 @@ async def records_with(
             f"records with {command_for('which', own, '--key', feature, '--values FILE')}"
         )
     found: dict[int, Numbers] = {}
-    again = command_for("index", vars(settings), "--key", feature)
+    renames = Renames(by_component=tuple(settings.renames.values()))
     firsts = accumulate((len(one.objects) for one in listed[:-1]), initial=0)
-    for first, one in zip(firsts, listed, strict=True):
+    for component, (first, one) in enumerate(zip(firsts, listed, strict=True)):
+        # An index of a key has the name that the records have.
+        stored = renames.stored_name(feature, component)
+        again = command_for("index", vars(settings), "--key", stored)
         # The index of a split describes all of its shards, and these may be a few of them.
         for whole in one.wholes or [one.objects]:
             urls = [info.url for info in whole]
-            keys, url = await _read_keys(settings, stores, urls, feature)
+            keys, url = await _read_keys(settings, stores, urls, stored)
             named = {*urls}
             entries = {
                 (number, info.url): index.entries[number]

@@ -28,13 +28,13 @@ RUN: dict[str, Any] = {
 THREAD = {**RUN, "engine": "thread"}
 
 
-def write(place: Path, name: str = "train") -> str:
-    """Write records with the user of their number, and two tags."""
+def write(place: Path, name: str = "train", user: str = "user") -> str:
+    """Write records with the user of their number, in the feature of this name, and two tags."""
     for shard in range(SHARDS):
         with sr.TFRecordWriter(place / f"{name}-{shard}.tfrecord") as writer:
             for number in range(RECORDS * shard, RECORDS * (shard + 1)):
-                user = PEOPLE[number * number % 11 % 7]
-                writer.write({"id": number, "user": user, "tags": [number % 13, 50]})
+                who = PEOPLE[number * number % 11 % 7]
+                writer.write({"id": number, user: who, "tags": [number % 13, 50]})
     return str(place / f"{name}-*.tfrecord")
 
 
@@ -143,6 +143,23 @@ def test_in_a_mix(source: str, tmp_path: Path) -> None:
     assert seen
     assert not any(has(number, {"eve"}) for number in seen)
     assert len({*seen}) < len(seen)
+
+
+def test_in_a_mix_whose_records_name_it_differently(source: str, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = write(tmp_path / "other", "code", "member")
+    run("index", other, "--key", "member")
+    parts = {"web": (source, 0.5), "code": (other, 0.5)}
+    values = {**THREAD, "epochs": 1, "steps_per_epoch": 30, "exclude": {"user": ["eve"]}}
+    with sr.mix(parts, FEATURES, rename={"code": {"member": "user"}}, **values) as stream:
+        seen = ids(stream)
+    assert seen
+    assert not any(has(number, {"eve"}) for number in seen)
+    rename = {"member": "user"}
+    for name in ("user", "member"):
+        values["exclude"] = {name: ["eve"]}
+        with sr.open(other, FEATURES, rename=rename, **values) as stream:
+            assert not any(has(number, {"eve"}) for number in ids(stream))
 
 
 @pytest.mark.parametrize("split", ["train[50%:]", "test+train[1:9]+train[5:]"])

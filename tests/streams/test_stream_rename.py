@@ -10,6 +10,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MissingFeature
+from streamrec.formats.examples import renaming
 from streamrec.formats.examples.descriptions import describe
 from tests.by_day import stops
 from tests.feeder.support import serving
@@ -248,6 +249,24 @@ def test_a_name_that_nobody_reads_is_told(
     told = [record.getMessage() for record in caplog.records if "rename" in record.getMessage()]
     assert "rename gives 'typo' the name 'nothing', which features does not read" in told
     assert not any("'old text'" in text for text in told)  # it makes room
+
+
+def test_an_old_name_that_is_mistyped_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its default would stand in each record without a word; a feature that is rare has one, too."""
+    monkeypatch.setattr(renaming, "_told", set())
+    path = str(tmp_path / "t.tfrecord")
+    with sr.TFRecordWriter(path) as writer:
+        writer.write_many({"label": n, **({"weight": n} if n == 5 else {})} for n in range(9))
+    spec = sr.FixedLenFeature((), "int64", default_value=0)
+    for rename in ({"lable": "y", "weight": "z"}, {"label": "y", "other": "z"}):
+        with sr.open(path, {"y": spec, "z": spec}, rename=rename, **{**FEW, "lanes": 1}) as stream:
+            next(stream)
+    assert [record.getMessage() for record in caplog.records if "rename" in record.getMessage()] == [
+        "rename names the feature 'lable', which the first records do not have; did you mean "
+        "'label'?"
+    ]
 
 
 def test_names_without_a_mix(sources: dict[str, str]) -> None:

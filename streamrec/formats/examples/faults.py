@@ -154,7 +154,7 @@ def _words(
 ) -> tuple[type[DataError], str]:
     if code is FaultCode.MISSING and not sequence and name in feature_lists(record):
         return MissingFeature, of_a_list()
-    features, lists = _read(record, sequence)
+    features, lists = parts_of(record, sequence)
     # The context goes first: where a name is in both and wrong in both, the kernel means that one.
     for in_lists, there in ((False, features), (True, lists)):
         need = needs.get((name, in_lists))
@@ -164,7 +164,7 @@ def _words(
     return MalformedExample, malformed("SequenceExample" if sequence else "Example")
 
 
-def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def parts_of(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     try:
         if not sequence:
             return MESSAGES["Example"].FromString(record).features.feature, {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import ConfigError
+from streamrec.formats.examples.faults import parts_of, record_bytes
 from streamrec.kernel.contract import KernelFault
-from streamrec.suggestions import did_you_mean
+from streamrec.suggestions import close_names, did_you_mean
 from streamrec.values.columns import pick_rows
 from streamrec.values.rows import join_columns
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from streamrec.values.record_rows import RecordRows
 
     Names = Mapping[str, str]
+
+log = logging.getLogger("streamrec.formats")
 
 _FEATURE_KEYS = ("key", "value_key", "index_key", "shape", "partitions")
 """The arguments of a spec's plain form that may name features."""
@@ -217,6 +221,12 @@ class RenamingParser:
     ) -> None:
         self._renames = renames
         self._parsers = []
+        read = {plan.name for plan in [*plans, *(lists or ())]}
+        self._sought = {
+            component: [old for old, new in names.items() if _has(read, new)]
+            for component, names in enumerate(renames.by_component)
+        }
+        """The old names that are still to be sought in the first records of each component."""
         for component in range(len(renames.by_component)):
             stored = partial(renames.stored_plan, component=component)
             own_lists = None if lists is None else [*map(stored, lists)]
@@ -226,7 +236,7 @@ class RenamingParser:
     def parse(self, rows: RecordRows) -> list[Column]:
         """Parse records into columns; arguments and errors are those of the kernel's ``Parser``."""
         if len(self._parsers) == 1:
-            return self._parsers[0].parse(rows)
+            return self._parse(0, rows)
         of_row = self._renames.components_of(rows)
         places = {number: np.flatnonzero(of_row == number) for number in np.unique(of_row).tolist()}
         parts = [self._parse(number, rows, own) for number, own in places.items()]
@@ -238,9 +248,45 @@ class RenamingParser:
         order = np.argsort(np.concatenate([*places.values()]))
         return [pick_rows(join_columns(part), order) for part in zip(*parts, strict=True)]
 
-    def _parse(self, component: int, rows: RecordRows, places: Indices) -> list[Column]:
+    def _parse(
+        self, component: int, rows: RecordRows, places: Indices | None = None
+    ) -> list[Column]:
+        own = rows if places is None else rows.take(places)
         try:
-            return self._parsers[component].parse(rows.take(places))
+            columns = self._parsers[component].parse(own)
         except KernelFault as fault:
-            fault.record = int(places[fault.record])
+            if places is not None:
+                fault.record = int(places[fault.record])
             raise
+        if len(own) and (sought := self._sought.pop(component, None)):
+            tell_what_is_missing(sought, own)
+        return columns
+
+
+MOST_SOUGHT = 64
+"""The first records in which old names are sought; that takes less time than a batch."""
+
+_told: set[str] = set()
+"""The warnings that this process has logged: many parsers read the same records."""
+
+
+def tell_what_is_missing(names: Sequence[str], rows: RecordRows) -> None:
+    """Log a warning of each old name that no record has, if they have one that is like it.
+
+    A spec with a default value, or of any number of values, takes such a feature for absent.
+
+    Args:
+        names: The old names.
+        rows: The first records.
+    """
+    there: set[str] = set()
+    for row in range(min(len(rows), MOST_SOUGHT)):
+        there.update(*parts_of(record_bytes(rows, row), sequence=True))
+        if all(_has(there, name) for name in names):
+            return
+    for name in names:
+        close = close_names(name, there)
+        text = f"rename names the feature {name!r}, which the first records do not have"
+        if close and not _has(there, name) and text not in _told:
+            _told.add(text)
+            log.warning("%s; did you mean %r?", text, close[0])
