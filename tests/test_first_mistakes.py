@@ -160,8 +160,10 @@ def test_a_loader_of_a_path_is_refused_at_once() -> None:
     pytest.importorskip("torch")
     from streamrec.adapters.torch import as_loader
 
-    with pytest.raises(ConfigError, match=r"as_loader takes a stream, not str; give it streamrec"):
-        as_loader("x.tfrecord")  # type: ignore[arg-type]
+    for wrong in ("x.tfrecord", as_loader(sr.open("x.tfrecord", batch_size=1))):
+        name = type(wrong).__name__
+        with pytest.raises(ConfigError, match=rf"as_loader takes a stream, not {name}; give it "):
+            as_loader(wrong)  # type: ignore[arg-type]
 
 
 @IN_TORCHS_WORKER

@@ -74,13 +74,18 @@ def as_arrays(
             evaluation needs.
 
     Raises:
-        ConfigError: ``inputs`` or ``targets`` is left out, or there is no feature of a name. The
-            stream's rank is not that of the sharding, the processes do not read one
-            stream (see :func:`agree`), or JAX has no arrays for a column: bytes, rows or
-            pictures of different sizes, 64-bit numbers that do not fit. The first such batch raises
-            it.
+        ConfigError: ``inputs`` or ``targets`` is left out, there is no feature of a name, or
+            ``sharding`` is something else. The stream's rank is not that of the sharding, the
+            processes do not read one stream (see :func:`agree`), or JAX has no arrays for a column:
+            bytes, rows or pictures of different sizes, 64-bit numbers that do not fit. The first
+            such batch raises it.
     """
     check_stream(stream, "as_arrays")
+    if not isinstance(sharding, jax.sharding.Sharding):
+        raise ConfigError(
+            f"as_arrays takes a sharding, not {type_of(sharding)}; give it such as "
+            "NamedSharding(mesh, PartitionSpec('data'))"
+        )
     return GlobalBatches(stream, sharding, Pairs.of_arguments(inputs, targets), restart=restart)
 
 

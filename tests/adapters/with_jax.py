@@ -216,6 +216,11 @@ class TestPairs:
 
 
 class TestRefusals:
+    def test_what_is_no_sharding(self, source: str, sharding: NamedSharding) -> None:
+        for wrong in (None, sharding.mesh, sharding.spec):
+            with pytest.raises(ConfigError, match="as_arrays takes a sharding, not a"):
+                as_arrays(opened(source), wrong)  # type: ignore[arg-type]
+
     @pytest.mark.parametrize(
         ("feature", "match"),
         [
