@@ -246,8 +246,8 @@ def name_of_number(number: int) -> str:
 
 
 def _name(out_type: Any) -> str:
-    # A tf.DType, known by its attribute, so that TensorFlow need not be imported.
-    if hasattr(out_type, "as_numpy_dtype"):
+    # A tf.DType, known by its class's attribute, so that TensorFlow need not be imported.
+    if hasattr(type(out_type), "as_numpy_dtype"):
         return str(out_type.name)
     if isinstance(out_type, type) and out_type in _PYTHON_TYPES:
         out_type = out_type.__name__
@@ -257,4 +257,7 @@ def _name(out_type: Any) -> str:
         dtype = np.dtype("" if out_type is None else out_type)  # None would be NumPy's default
     except TypeError:
         return str(out_type)
+    # NumPy takes any class for that of objects, such as list.
+    if isinstance(out_type, type) and dtype == object and out_type is not np.object_:
+        return out_type.__name__
     return "string" if dtype.kind in "OSTU" else dtype.name

@@ -179,7 +179,10 @@ class Tf:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.as_numpy_dtype = object
+
+    @property
+    def as_numpy_dtype(self) -> Any:
+        raise KeyError(20)  # as TensorFlow's of types that NumPy does not have
 
     def __repr__(self) -> str:  # a test's name, the same in every process
         return f"tf.{self.name}"
@@ -232,6 +235,7 @@ def test_what_callers_say(out_type: Any, name: str) -> None:
         (np.longdouble, "'float128'|'longdouble'"),
         (np.dtype("V4"), "'void32'"),
         (None, "'None'"),
+        (list, "'list'"),
         (3, "'3'"),
     ],
     ids=repr,

@@ -75,13 +75,18 @@ def dtype_name(dtype: Any, *, raw: bool = False) -> str:
 def _name_of(dtype: Any) -> str:
     if isinstance(dtype, type) and dtype in _BY_PYTHON_TYPE:
         return _BY_PYTHON_TYPE[dtype]
-    dtype = getattr(dtype, "as_numpy_dtype", dtype)
+    # A tf.DType, by its class: of types that NumPy does not have, the attribute itself fails.
+    if hasattr(type(dtype), "as_numpy_dtype"):
+        return str(dtype.name)
     if isinstance(dtype, str) or dtype is None:  # NumPy takes None for float64
         return str(dtype)
     try:
-        return str(np.dtype(dtype).name)
+        name = str(np.dtype(dtype).name)
     except TypeError:
         return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    # NumPy takes any class, such as list, for that of objects.
+    is_other = name == "object" and isinstance(dtype, type) and dtype is not np.object_
+    return dtype.__name__ if is_other else name
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -252,7 +252,7 @@ def decode_png(
 def _bits(dtype: Any) -> int:
     try:
         name = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
-    except TypeError:
+    except (TypeError, KeyError):  # the second of TensorFlow, for types that NumPy does not have
         name = str(dtype)
     if name not in ("uint8", "uint16"):
         raise ConfigError(f"dtype must be 'uint8' or 'uint16', not {name!r}")

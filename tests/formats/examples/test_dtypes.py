@@ -29,7 +29,13 @@ class DType:
 
     def __init__(self, name: str, as_numpy_dtype: Any) -> None:
         self.name = name
-        self.as_numpy_dtype = as_numpy_dtype
+        self._as_numpy_dtype = as_numpy_dtype
+
+    @property
+    def as_numpy_dtype(self) -> Any:
+        if self._as_numpy_dtype is None:
+            raise KeyError(20)  # as TensorFlow's of types that NumPy does not have
+        return self._as_numpy_dtype
 
 
 INT64, STRING = DType("int64", np.int64), DType("string", np.object_)
@@ -92,6 +98,8 @@ def test_dtypes(dtype: Any, name: str) -> None:
         (np.datetime64, "there are int64, float32"),
         (None, "int64, float32 and bytes"),
         (object(), "int64, float32 and bytes"),
+        (DType("resource", None), "the dtype 'resource'"),
+        (list, "the dtype 'list'"),
     ],
 )
 def test_other_dtypes_are_refused(dtype: Any, hint: str) -> None:

@@ -22,7 +22,11 @@ class DType:
 
     def __init__(self, name: str, as_numpy_dtype: Any) -> None:
         self.name = name
-        self.as_numpy_dtype = as_numpy_dtype
+        self._as_numpy_dtype = as_numpy_dtype
+
+    @property
+    def as_numpy_dtype(self) -> Any:
+        return self._as_numpy_dtype
 
 
 INT64, STRING = DType("int64", np.int64), DType("string", np.object_)
