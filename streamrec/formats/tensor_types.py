@@ -258,6 +258,6 @@ def _name(out_type: Any) -> str:
     except TypeError:
         return str(out_type)
     # NumPy takes any class for that of objects, such as list.
-    if isinstance(out_type, type) and dtype == object and out_type is not np.object_:
+    if isinstance(out_type, type) and dtype.kind == "O" and out_type is not np.object_:
         return out_type.__name__
     return "string" if dtype.kind in "OSTU" else dtype.name

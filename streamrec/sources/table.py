@@ -10,7 +10,7 @@ import zlib
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.sources.source import PIECE_BYTES, Block, Divisible, Option, table_identity
@@ -56,22 +56,22 @@ class TextPiece:
 
 
 def total_bytes(files: Sequence[StoredFile]) -> int | None:
-    """Return the bytes of all files, which of compressed ones are not known."""
-    return None if any(map(is_compressed, files)) else sum(file.size for file in files)
+    """Return the bytes of all files, which of those named as compressed are not known."""
+    names = (file.name.lower() for file in files)
+    return None if any(n.endswith((".gz", ".tgz")) for n in names) else sum(f.size for f in files)
 
 
-def is_compressed(file: StoredFile) -> bool:
-    """Return whether a file's name says that it is compressed by gzip."""
-    return file.name.lower().endswith((".gz", ".tgz"))
+_GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def open_plain(file: StoredFile) -> Iterator[IO[bytes]]:
-    """Open a file to read it; a compressed one is decompressed."""
+def open_plain(file: StoredFile) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Open a file to read it; one that is compressed by gzip is decompressed."""
     with file.open() as stored:
-        if is_compressed(file):
+        # The bytes are more reliable than names: some servers decompress on the way.
+        if stored.peek(len(_GZIP)).startswith(_GZIP):
             with gzip.open(stored) as plain:
-                yield cast("IO[bytes]", plain)
+                yield plain
         else:
             yield stored
 
@@ -125,7 +125,7 @@ def text_pieces(
         yield TextPiece(str(file), line, rest)
 
 
-def _read(lines: IO[bytes], size: int, file: StoredFile) -> bytes:
+def _read(lines: IO[bytes] | gzip.GzipFile, size: int, file: StoredFile) -> bytes:
     try:
         return lines.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

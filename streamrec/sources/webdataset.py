@@ -5,6 +5,7 @@ Nothing is ever extracted to a disk: names are keys, and never paths.
 
 from __future__ import annotations
 
+import gzip
 import re
 import tarfile
 import zlib
@@ -20,7 +21,6 @@ from streamrec.sources.table import (
     FeatureChoice,
     RowTable,
     TableOptions,
-    is_compressed,
     open_plain,
 )
 from streamrec.sources.table_values import RowError, SampledType, widen, with_parts
@@ -100,8 +100,8 @@ def tar_pieces(file: StoredFile, memory: Memory = DEFAULT_MEMORY) -> Iterator[Ta
     """
     try:
         with open_plain(file) as stored:
-            is_read = is_compressed(file) or not file.is_local
-            yield from _Cutter(file, _Forward(stored), memory, is_read=is_read).pieces()
+            is_gzip = isinstance(stored, gzip.GzipFile)
+            yield from _Cutter(file, _Forward(stored), memory, is_compressed=is_gzip).pieces()
     except StreamrecError:
         raise
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -115,7 +115,7 @@ def _damage(file: StoredFile, why: str) -> DataError:
 class _Forward:
     """A file for ``tarfile`` that goes forward alone, so that no header leads it in circles."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | gzip.GzipFile) -> None:
         self._file, self._at = file, 0
         self.last = b""
         """The bytes that were read last."""
@@ -152,13 +152,16 @@ class _Cutter:
         file: The tar.
         stored: Its bytes.
         memory: The bounds of one sample.
-        is_read: Read the contents, too.
+        is_compressed: The tar is, so its own size is not known.
     """
 
     def __init__(
-        self, file: StoredFile, stored: _Forward, memory: Memory, *, is_read: bool
+        self, file: StoredFile, stored: _Forward, memory: Memory, *, is_compressed: bool
     ) -> None:
-        self._file, self._stored, self._memory, self._is_read = file, stored, memory, is_read
+        self._file, self._stored, self._memory = file, stored, memory
+        self._is_compressed = is_compressed
+        # Else contents are read later, by the worker of their piece.
+        self._is_read = is_compressed or not file.is_local
         self._begin(0)
 
     def _begin(self, start: int) -> None:
@@ -182,7 +185,7 @@ class _Cutter:
                     yield self._piece(info.offset)
                 self._samples.append(TarSample(key))
             self._add(self._samples[-1], info, extension)
-        end = self._stored.tell() if is_compressed(self._file) else self._file.size
+        end = self._stored.tell() if self._is_compressed else self._file.size
         if self._samples:
             yield self._piece(end)
 
@@ -193,7 +196,7 @@ class _Cutter:
         while (info := tar.next()) is not None:
             tar.members = []  # else it remembers them all
             size = info.size
-            is_whole = is_compressed(self._file) or info.offset_data + size <= self._file.size
+            is_whole = self._is_compressed or info.offset_data + size <= self._file.size
             if not 0 <= size < 1 << 63 or not is_whole:
                 raise tarfile.ReadError(f"{info.name[:100]!r} is cut off")
             yield info
@@ -364,11 +367,14 @@ def open_webdataset(
     """
     files = files_of(place, KIND.suffixes, storage_options)
     choice = FeatureChoice(**table)
+    wrong: list[str] = []
     types, fields, lists = _sample(
-        _pieces(files, memory), _parents([*(choice.features or ()), *choice.given])
+        _pieces(files, memory), _parents([*(choice.features or ()), *choice.given]), wrong
     )
     # The key alone.
     if len(types) == 1:
+        if wrong:
+            raise DataError(wrong[0], url=str(files[0]))
         raise ConfigError(
             f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
         )
@@ -396,29 +402,38 @@ def _pieces(files: list[StoredFile], memory: Memory) -> Iterator[TarPiece]:
 
 
 def _sample(
-    pieces: Iterator[TarPiece], parents: set[str]
+    pieces: Iterator[TarPiece], parents: set[str], wrong: list[str]
 ) -> tuple[dict[str, str], dict[str, SampledType], frozenset[str]]:
-    """Return the types of the first samples' files, those of values in JSON, and the lists."""
+    """Return the types of the first samples' files, those of values in JSON, and the lists.
+
+    Args:
+        pieces: The pieces.
+        parents: The extensions whose values are features.
+        wrong: Is given what is wrong with the first sample that is.
+    """
     types = {KEY: "bytes"}
     values: dict[str, SampledType] = {}
     lists: set[str] = set()
-    for sample, fields in islice(_first(pieces, parents), SAMPLE):
+    for sample, fields in islice(_first(pieces, parents, wrong), SAMPLE):
         types |= {extension: _type_of(extension) for extension in sample.files}
         widen(values, lists, fields)
     return types, values, frozenset(lists)
 
 
 def _first(
-    pieces: Iterator[TarPiece], parents: set[str]
+    pieces: Iterator[TarPiece], parents: set[str], wrong: list[str]
 ) -> Iterator[tuple[TarSample, dict[str, Any]]]:
     # Contents are read only where values of JSON are looked for.
     for piece in islice(pieces, SAMPLE_PIECES):
         contents = piece.contents() if parents else b""
         for sample in piece.samples:
+            fault = sample.wrong
             try:
                 yield sample, _fields(sample, contents, parents)
-            except RowError:
-                continue
+            except RowError as error:
+                fault = str(error)
+            if fault is not None and not wrong:
+                wrong.append(f"sample {sample.key!r}: {fault}")
 
 
 def _type_of(extension: str) -> str:

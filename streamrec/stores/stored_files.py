@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_regular, open_regular
 from streamrec.config.places import escape, local_path, split_chain, unescape
@@ -162,7 +162,7 @@ class StoredFile:
         """True if the operating system has the file."""
         return self.stores is None
 
-    def open(self, block: int = BLOCK) -> IO[bytes]:
+    def open(self, block: int = BLOCK) -> io.BufferedReader:
         """Open it to read it.
 
         Args:

@@ -486,7 +486,9 @@ def is_kept(value: Any) -> bool:
     if isinstance(value, float) and np.isfinite(value):
         with np.errstate(over="ignore"):
             narrow = float(np.float32(value))
-        return bool(np.isfinite(narrow) and (abs(value) > 1 << 53 or abs(narrow - value) < 1))
+        is_emptied = narrow == 0 != value
+        is_near = abs(value) > 1 << 53 or abs(narrow - value) < 1
+        return bool(np.isfinite(narrow) and is_near and not is_emptied)
     return True
 
 

@@ -102,9 +102,18 @@ def test_a_row_without_an_end_is_looked_at_a_few_times(
     assert sum(looked) < 4 * 30_000
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"a\n" * 9)[:-9], b"no gzip", b"\x1f\x8b\x08" * 9])
+@pytest.mark.parametrize("data", [gzip.compress(b"a\n" * 9)[:-9], b"\x1f\x8b\x08" * 9])
 def test_what_cannot_be_decompressed(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"x\.csv\.gz: it cannot be decompressed: .*anew"):
         list(text_pieces(*files_of(str(path))))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("x.csv", gzip.compress(b"a\n1")), ("x.csv.gz", b"a\n1"), ("x.csv.gz", b"")]
+)
+def test_the_bytes_tell_the_compression(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    pieces = text_pieces(*files_of(str(tmp_path / name)))
+    assert b"".join(piece.data for piece in pieces) == (b"a\n1" if data else b"")

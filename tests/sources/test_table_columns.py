@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import WrongFeatureType
 from streamrec.sources.table_columns import DTYPES, TableRows, encode_table
-from streamrec.sources.table_values import JsonNumber, RowError, as_value, is_nan
+from streamrec.sources.table_values import JsonNumber, RowError, as_value, is_nan, is_part
 
 
 def fail(_place: Any, error: RowError) -> None:
@@ -98,14 +98,16 @@ VALUES = st.one_of(
 )
 @example([(1 << 53) + 1], "float32", False)
 @example([str((1 << 53) + 1)], "float32", False)
+@example([16777217.0, 0.5], "float32", False)
 def test_a_column_is_what_each_value_is(values: list[Any], dtype: str, is_given: bool) -> None:
     good, errors = [], []
+    has_parts = any(map(is_part, values))
     for value in values:
         is_gap = value is None or (is_given and dtype == "int64" and is_nan(value))
         try:
             good.append(None if is_gap else as_value(value, dtype, is_given=is_given))
         except RowError as error:
-            errors.append(str(error.of_column("a")))
+            errors.append(str(error.of_column("a", has_parts=has_parts)))
     rows = TableRows({"a": dtype}, given=frozenset("a" if is_given else ()))
     for place, value in enumerate(values):
         rows.add(place, {"a": value})

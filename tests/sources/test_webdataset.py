@@ -48,7 +48,7 @@ def samples_of(pieces: list[TarPiece]) -> list[Sample]:
 
 
 NAMES = st.text("aé_/ -", min_size=1, max_size=120).filter(
-    lambda name: name.rpartition("/")[2] and "//" not in name and not name.startswith("/")
+    lambda name: name.rpartition("/")[2] and "//" not in name and not name.startswith(("/", "__"))
 )
 EXTENSIONS = st.text("ab.0", min_size=1, max_size=4).filter(lambda text: text[0] != ".")
 SAMPLES = st.lists(
@@ -334,6 +334,28 @@ def test_refusals(tmp_path: Path) -> None:
         open_webdataset(place, features={"json/b": None})
     with pytest.raises(DataError, match="'json/a' holds a list of lists"):
         records_of(open_webdataset(place, features={"json/a": None}))
+
+
+def test_no_sample_that_is_right(tmp_path: Path) -> None:
+    """The first one's fault is told: there are samples."""
+    path = str(write_tar(tmp_path / "x.tar", [("1.json", b"{x}"), ("2.json", b"[1]")]))
+    with pytest.raises(DataError, match=r"x\.tar: sample '1': 'json': it is not JSON"):
+        open_webdataset(path, features={"json/a": None})
+    with tarfile.open(path, "w") as tar:
+        link = tarfile.TarInfo("1.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "../1.jpg"
+        tar.addfile(link)
+    with pytest.raises(DataError, match=r"sample '1': '1\.jpg' is a link"):
+        open_webdataset(path)
+
+
+def test_the_bytes_tell_the_compression(tmp_path: Path) -> None:
+    plain, packed = (write_tar(tmp_path / name, pictures()) for name in ("x.tar", "x.tgz"))
+    wanted = records_of(open_webdataset(str(plain)))
+    plain.rename(tmp_path / "y.tgz")
+    packed.rename(tmp_path / "y.tar")
+    for name in ("y.tgz", "y.tar"):
+        assert records_of(open_webdataset(str(tmp_path / name))) == wanted
 
 
 @pytest.fixture
