@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamrec.cli.options import (
+    RealNumber,
     WholeNumber,
     debug_option,
     json_option,
@@ -57,7 +58,7 @@ _OPTIONS = (
     ),
     click.option(
         "--seconds",
-        type=click.FloatRange(1),
+        type=RealNumber(1),
         default=60.0,
         show_default=True,
         help="The most time.",

@@ -8,6 +8,7 @@ since that happens at each press of Tab.
 from __future__ import annotations
 
 import json
+import math
 import os
 from functools import wraps
 from pathlib import Path
@@ -75,6 +76,15 @@ class RealNumber(click.FloatRange):
     """A number of a range, as above."""
 
     name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number of a text; NaN is in no range."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 def _pair(text: str, form: str) -> tuple[str, Any]:

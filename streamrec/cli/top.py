@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamrec.cli.options import debug_option, json_option, refuse_unused
+from streamrec.cli.options import RealNumber, debug_option, json_option, refuse_unused
 from streamrec.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _is_terminal() -> bool:
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(
     "--every",
-    type=click.FloatRange(0.1, 3600),
+    type=RealNumber(0.1, 3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -164,6 +164,9 @@ def test_nobody_there_is_one_sentence() -> None:
     assert_one_sentence(streamrec("top", where), 1, where, "Connection refused", "status")
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("host:0x",), ("h:1", "--every", "0")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("host:0x",), ("h:1", "--every", "0"), ("h:1", "--every", "nan")],
+)
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert_one_sentence(streamrec("top", *arguments), 2)
