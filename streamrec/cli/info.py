@@ -81,9 +81,9 @@ def info(
 ) -> None:
     """Tell what shards hold: bytes, records, compression, features.
 
-    Up to 64 MB are read wholly and their records counted. Of more, a sample of eight shards at most
-    is read, and the number of records is estimated from its mean size, unless --scan is given. The
-    features are inferred from the first records that are read, and ready to paste.
+    Up to 64 MB in up to 1,000 shards are read wholly and their records counted. Of more, eight
+    shards at most are sampled, and the number of records is estimated from that, unless --scan is
+    given. The features are inferred from the first records that are read, and ready to paste.
 
     If URL is the folder of one version of a TFDS dataset, its documents tell its splits and
     features, and no shard is read.

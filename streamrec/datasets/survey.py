@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SMALL = 64_000_000
 """Bytes of the largest dataset that is read as a whole by default, in a second or so."""
+FEW_SHARDS = 1000
+"""The most shards of it: each costs a request."""
 SAMPLE_RECORDS = 512
 SAMPLE_BYTES = 16_000_000
 """A sample ends after this many records, or this many bytes if they are large."""
@@ -134,7 +136,7 @@ async def survey(
     """
     objects, heads = await _look(list(urls), Stores(storage_options, progress=progress))
     shards, size = [shard.url for shard in objects], sum(shard.size or 0 for shard in objects)
-    scan = scan or size <= SMALL
+    scan = scan or (size <= SMALL and len(shards) <= FEW_SHARDS)
     sample = SampledRecords(limited=not scan)
     # A sample may end earlier, by its number of records; the bar then ends there.
     total = size if scan else min(size, SAMPLE_BYTES)

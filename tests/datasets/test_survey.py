@@ -160,6 +160,18 @@ class TestCounting:
         assert found.records == pytest.approx(1000, rel=0.02)
         assert 20 <= found.looked_at < 1000
 
+    def test_many_small_ones_are_estimated(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each would cost a request."""
+        monkeypatch.setattr(module, "FEW_SHARDS", 9)
+        for number in range(10):
+            write(tmp_path / f"{number:02}", *examples(20))
+        found = look(str(tmp_path / "*"))
+        assert (found.estimated, found.records, found.looked_at) == (True, 200, 160)
+        assert look(*found.shards[:9]).records == 180
+        assert look(*found.shards, scan=True).records == 200
+
     @pytest.mark.usefixtures("large")
     def test_or_counted_when_asked(self, tmp_path: Path) -> None:
         found = look(write(tmp_path / "one", *examples(1500)), scan=True)
