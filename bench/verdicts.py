@@ -35,8 +35,8 @@ SECONDS = 6.0
 """Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0
 """The most seconds of a job that is read to its end."""
-LOOK = 10.0
-"""Seconds of the first measurement of a case."""
+LOOK = 15.0
+"""Seconds of the first measurement of a case; of 10, a slow link leaves too few to judge."""
 PICTURE, BLOCK = 2048, 64
 """Pixels of a side of a picture, and of its parts of one colour."""
 RANKS = 2
