@@ -31,7 +31,7 @@ def check_stream(stream: Any, call: str) -> None:
     Raises:
         ConfigError: It is something else.
     """
-    # By what it can do, since a wrapper of a user is a stream, too. Models and loaders have a state.
+    # By what it can do: a wrapper of a user is a stream, too. Models and loaders have a state.
     if not (hasattr(stream, "state_dict") and hasattr(stream, "peek")):
         raise ConfigError(
             f"{call} takes a stream, not {type(stream).__name__}; give it "

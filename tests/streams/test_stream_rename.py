@@ -254,7 +254,7 @@ def test_a_name_that_nobody_reads_is_told(
 def test_an_old_name_that_is_mistyped_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its default would stand in each record without a word; a feature that is rare has one, too."""
+    """Its default would stand in each record without a word. A rare feature has one, too."""
     monkeypatch.setattr(renaming, "_told", set())
     path = str(tmp_path / "t.tfrecord")
     with sr.TFRecordWriter(path) as writer:
@@ -263,7 +263,8 @@ def test_an_old_name_that_is_mistyped_is_told(
     for rename in ({"lable": "y", "weight": "z"}, {"label": "y", "other": "z"}):
         with sr.open(path, {"y": spec, "z": spec}, rename=rename, **{**FEW, "lanes": 1}) as stream:
             next(stream)
-    assert [record.getMessage() for record in caplog.records if "rename" in record.getMessage()] == [
+    told = [record.getMessage() for record in caplog.records]
+    assert [text for text in told if "rename" in text] == [
         "rename names the feature 'lable', which the first records do not have; did you mean "
         "'label'?"
     ]

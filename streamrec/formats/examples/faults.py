@@ -165,6 +165,7 @@ def _words(
 
 
 def parts_of(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the features and the feature lists of a record; none of one that is malformed."""
     try:
         if not sequence:
             return MESSAGES["Example"].FromString(record).features.feature, {}
