@@ -345,7 +345,6 @@ SUMMARY = (
     Pair("MLPerf Storage's ResNet-50, from a store", *DLIO, "samples_per_second"),
 )
 SLOWER = (
-    Pair("Plain `for`, beside a download in Python", *DISTANT, "for", "download"),
     Pair("Plain `for`, beside curl", *DISTANT, "for", "curl"),
     Pair(
         "First batch with an engine started ahead",
@@ -358,7 +357,6 @@ SLOWER = (
             ("Four connections", "four connections", "for"),
             ("One record of 2.8 MB a shard", "one 2.8 MB record a shard", "for"),
             ("The same, shuffled", "one 2.8 MB record a shard", "for, shuffled"),
-            ("Two records of 140 MB a shard", "two 140 MB records a shard", "for"),
             ("One record of 2 KB a shard", "one 2 KB record a shard", "for"),
             ("Records of 100 bytes", "100 B, batches of 65,536", "for"),
             ("2,000 features a record", "2,000 features", "for"),
@@ -372,12 +370,11 @@ SLOWER = (
             ("The same", "a thread of Python that never stops", "async for"),
         )
     ),
-    Pair("JPEGs of 224 x 224", *PICTURES, "tf.data", "pictures_per_second"),
-    Pair("The same, beside a library alone", *PICTURES, "torchvision", "pictures_per_second"),
     Pair(
-        "TFDS photographs",
-        *("tfds-folders-and-episodes", "tfds", "photographs of 224 x 224", "streamrec"),
-        *("tensorflow_datasets", "records_per_second"),
+        "JPEGs of 224 x 224, beside a library alone",
+        *PICTURES,
+        "torchvision",
+        "pictures_per_second",
     ),
     Pair("MLPerf Storage's ResNet-50", *DLIO, "samples_per_second"),
     Pair(

@@ -135,7 +135,7 @@ def test_a_row_stands_beside_the_best_of_several() -> None:
     _, mine, other, ratio = Pair("x", "y", "remote", PLAIN, "for", "download").cells()
     downloads = [one for one in rows_of("remote", PLAIN) if one["case"].startswith("download")]
     best = max(median(one, RATE) or 0 for one in downloads)
-    assert other.endswith(f"{best:.0f} MB/s")
+    assert other.endswith(f"{best:,.0f} MB/s")
     assert mine.startswith("for: ")
     assert float(ratio) == pytest.approx(
         (median(row_of("remote", PLAIN, "for"), RATE) or 0) / best, abs=0.01
