@@ -376,6 +376,11 @@ SLOWER = (
         "torchvision",
         "pictures_per_second",
     ),
+    Pair(
+        "Windows of episodes that overlap, JPEG",
+        *("tfds-folders-and-episodes", "tfds", "episodes of 224 x 224, JPEG, stride 1"),
+        *("streamrec", "tensorflow_datasets", "records_per_second"),
+    ),
     Pair("MLPerf Storage's ResNet-50", *DLIO, "samples_per_second"),
     Pair(
         "PyTorch, a worker of a DataLoader",
