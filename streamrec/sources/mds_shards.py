@@ -417,8 +417,8 @@ def samples_of(
     try:
         if shard.zip_data is None and not shard.stored.hashes:
             # Neither compressed nor hashed: the offsets and the samples alone are requested.
-            with file.open(HEAD) as stored:
-                return list(_samples(stored, shard, first, stop, admit))
+            with file.open(HEAD) as pieces:
+                return list(_samples(pieces, shard, first, stop, admit))
         kind = (shard.compression or "").partition(":")[0] if shard.zip_data else ""
         opened = _OPENED.get(kind, nullcontext)
         with _open_checked(file, shard.stored.hashes) as stored, opened(stored) as plain:
