@@ -83,7 +83,11 @@ class Bridge:
                 "this process was forked from the one whose thread reads; start reading again "
                 "in this process"
             )
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise
         try:
             return future.result()
         except BaseException:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import subprocess
 import sys
 import threading
@@ -48,6 +49,15 @@ def test_a_loop_takes_no_descriptor_of_the_standard_streams() -> None:
         "os._exit(sum(os.path.samestat(os.fstat(number), null) for number in range(3)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 3
+
+
+def test_nothing_is_left_of_a_call_of_a_bridge_that_is_closed() -> None:
+    bridge = Bridge()
+    bridge.close()
+    coroutine = where()
+    with pytest.raises(RuntimeError):
+        bridge.call(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 def test_a_forked_child_is_refused_and_does_not_wait() -> None:
