@@ -247,15 +247,18 @@ def _write_index(
     if output is None:
         check_replaced(url, written, storage_options)
     write_object(url, data, storage_options)
+    beside = _write_beside(url, _beside(written, reports, types, counted), storage_options)
+    return {"url": masked(url), "bytes": len(data), **_facts(written, reports), **beside}
+
+
+def _facts(index: Index, reports: Sequence[ShardReport]) -> dict[str, Any]:
+    """Return what an index says of its shards, to print."""
     return {
-        "url": masked(url),
-        "bytes": len(data),
         "shards": len(reports),
         "shard_bytes": sum(report.size for report in reports),
-        "records": written.records,
-        "chunks": len(written.chunks().begin),
-        "digest": written.digest(),
-        **_write_beside(url, _beside(written, reports, types, counted), storage_options),
+        "records": index.records,
+        "chunks": len(index.chunks().begin),
+        "digest": index.digest(),
     }
 
 
